@@ -72,9 +72,9 @@ reference: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The faults come last: they take hours with five seeds. torchrun_baseline.py is started by faults.py.
+# The faults come last: they take hours with five seeds. elastic_baseline.py is started by faults.py.
 bench: setup
-	@set -e; for script in $(filter-out bench/faults.py bench/torchrun_baseline.py,$(wildcard bench/*.py)); do \
+	@set -e; for script in $(filter-out bench/faults.py bench/elastic_baseline.py,$(wildcard bench/*.py)); do \
 		echo "== $$script"; $(BIN)/python "$$script"; done
 	$(BIN)/python bench/faults.py --seeds $(SEEDS) $(BENCH_ARGS)
 

@@ -1,4 +1,4 @@
-"""Every fault of the lab, several seeds, under minder and under plain torchrun, in one run; the table is written as it goes.
+"""Every fault of the lab, several seeds, under minder and under launchers that restart ranks, in one run; the table is written as it goes.
 
     python bench/faults.py [--seeds 5] [--faults hang,crash] [--variants default,masked,prometheus15,torchrun] [--out bench-out/faults]
 
@@ -6,12 +6,14 @@ default      scrape at 1 Hz (a real Prometheus if there is one), the script call
 masked       the injector's fingerprints hidden (stopped states, throttle counters, OOM counters, cgroup memory), and a script that
              calls no minder function at all
 prometheus15 a real Prometheus that scrapes every 15 s
-torchrun     the same job and fault under torchrun (bench/torchrun_baseline.py); faults that it cannot notice are given `--limit` seconds
+torchrun     the same job and fault under torchrun (bench/elastic_baseline.py); faults that it cannot notice are given `--limit` seconds
+ft_launcher  the same under NVIDIA's launcher, where nvidia-resiliency-ext can be imported (PYTHONPATH), with a heartbeat a step
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -23,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from torchrun_baseline import run_torchrun
+from elastic_baseline import LAUNCHERS, run_elastic
 
 from minder.model.errors import MinderError
 from minder.model.history import LedgerEvent
@@ -33,18 +35,23 @@ from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import play
 from minder.simulate.lab.faults import FAULT_KINDS
 
-VARIANTS = ("default", "masked", "prometheus15", "torchrun")
-TORCHRUN_NOTICES = ("crash", "crash-cascade", "oom", "exception", "machine-lost", "nan")
+VARIANTS = ("default", "masked", "prometheus15", *LAUNCHERS)
+NOTICED = {"torchrun": ("crash", "crash-cascade", "oom", "exception", "machine-lost", "nan")}
+NOTICED["ft_launcher"] = (*NOTICED["torchrun"], "hang")
 
 
 def main() -> int:
     arguments = parse()
+    for name in set(LAUNCHERS) & set(arguments.variants.split(",")):
+        if importlib.util.find_spec(LAUNCHERS[name].partition(".")[0]) is None:
+            print(f"bench/faults.py: {name} is not installed: pip install nvidia-resiliency-ext==0.4.1 defusedxml pynvml", file=sys.stderr)
+            return 2
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for variant in arguments.variants.split(","):
             for fault in arguments.faults.split(","):
-                if variant == "torchrun" and fault in ("none", "agent-lost", "slow-cpu", "slow-link"):
+                if variant in LAUNCHERS and fault in ("none", "agent-lost", "slow-cpu", "slow-link"):
                     continue
                 if variant == "masked" and fault in ("exception", "nan", "none", "agent-lost"):
                     continue
@@ -54,7 +61,7 @@ def main() -> int:
                     log.write(json.dumps(row) + "\n")
                 (arguments.out / "faults.md").write_text(table(read(arguments.out)))
                 print(json.dumps(row), flush=True)
-    return 0 if all(row["right"] for row in rows if row["variant"] != "torchrun") else 1
+    return 0 if all(row["right"] for row in rows if row["variant"] not in LAUNCHERS) else 1
 
 
 def parse() -> argparse.Namespace:
@@ -63,7 +70,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--faults", default=",".join(FAULT_KINDS))
     parser.add_argument("--variants", default="default,masked,torchrun")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds that torchrun gets to recover")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds that another launcher gets where it should notice nothing")
     parser.add_argument("--out", type=Path, default=Path("bench-out/faults"))
     return parser.parse_args()
 
@@ -73,8 +80,8 @@ def measure(variant: str, fault: str, seed: int, arguments: argparse.Namespace) 
     settings: dict[str, Any] = {"fault": fault, "seed": seed, "out": folder, "machine": 1 + seed % 5}
     row: dict[str, Any] = {"variant": variant, "fault": fault, "seed": seed, "right": False, "load": round(os.getloadavg()[0], 1)}
     try:
-        if variant == "torchrun":
-            found = run_torchrun(DemoOptions(**settings), folder, 120.0 if fault in TORCHRUN_NOTICES else arguments.limit)
+        if variant in LAUNCHERS:
+            found = run_elastic(variant, DemoOptions(**settings), folder, 120.0 if fault in NOTICED[variant] else arguments.limit)
             return {**row, "right": found.downtime_s is not None, "downtime_s": found.downtime_s, "steps_lost": found.steps_lost}
         if variant == "masked":
             # A plain script's spare loads torch for half a minute first: by then it has, as in a job that has run for a while.

@@ -108,6 +108,10 @@ class MachineClient:
         """One piece of a file that the launcher misses."""
         return await self._call("launcher", "POST", "/v1/updates/pieces", timeout_s, body=body)
 
+    async def warm_update(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        """Processes of a version that the launcher has, beside its workers; whether they wait at their barrier."""
+        return await self._call("launcher", "POST", "/v1/updates/warm", timeout_s, body=body)
+
     async def _call(
         self, part: str, method: str, path: str, timeout_s: float, params: Mapping[str, float] | None = None, body: Any = None
     ) -> Mapping[str, Any]:

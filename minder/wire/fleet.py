@@ -262,6 +262,11 @@ class Fleet:
             for machine, answer in found.items()
         }
 
+    def warm(self, machines: Iterable[str], body: Mapping[str, Any], timeout_s: float = 5.0) -> dict[str, Mapping[str, Any] | WireError]:
+        """Have these launchers start processes of a version that they have, beside their workers: {warm: whether all of them wait}."""
+        calls = {machine: partial(self._clients[machine].warm_update, body, timeout_s) for machine in machines}
+        return self._together(calls, timeout_s + 2.0)
+
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None:
         """Ask these launchers for their state now."""
         self._together({machine: partial(self._read_state, machine, timeout_s) for machine in machines}, timeout_s + 1.0)

@@ -71,6 +71,7 @@ class SimMachine:
     probe_ran_s: float | None = None  # what its launcher runs now began then
     update: int = 0  # the version of the code that its worker runs
     here: set[int] = field(default_factory=set)  # versions that lie on its disk
+    warm: bool = False  # asked for processes of a version beside its ranks
 
     @property
     def has_full_disk(self) -> bool:
@@ -255,10 +256,23 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": self._world.by_name[machine].generation, "offers": ["probes", "probes beside", "replay", "updates"]}
+        return {
+            "generation": self._world.by_name[machine].generation,
+            "offers": ["probes", "probes beside", "replay", "updates", "warm updates"],
+        }
 
     def deliver(self, machines: Iterable[str], body: Mapping[str, Any], read: Any, timeout_s: float = 60.0) -> dict[str, Any]:
         return {name: self._receive(self._world.by_name[name], int(body["update"])) for name in machines}
+
+    def warm(self, machines: Iterable[str], body: Mapping[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+        """Every other question finds them ready."""
+        return {name: self._warm(self._world.by_name[name]) for name in machines}
+
+    def _warm(self, item: SimMachine) -> Any:
+        if not self._answers(item):
+            return NoAnswerError(f"{item.name} does not answer")
+        item.warm = not item.warm
+        return {"warm": not item.warm}
 
     def _receive(self, item: SimMachine, update: int) -> Any:
         if not self._answers(item):

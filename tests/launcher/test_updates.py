@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from minder.edge.launcher.code import code_version
@@ -118,6 +120,22 @@ def test_variables_and_files_of_an_update_are_another_version(tmp_path: Path) ->
     assert code_version([str(script)], {"MINDER_CODE_VERSION": "v7"}, 3) == "v7+update3"
 
 
+def asking(launcher: Any) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
+    def call(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = launcher.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    return call
+
+
+def wait_until_warm(launcher: Any, body: dict[str, Any]) -> None:
+    call, end_s = asking(launcher), time.monotonic() + 60.0
+    while not call("/v1/updates/warm", body)["warm"]:
+        assert time.monotonic() < end_s, launcher.logs()
+        time.sleep(0.05)
+
+
 def test_workers_and_warm_spares_of_another_version_are_fresh_processes(launch: Callable[..., Any], tmp_path: Path) -> None:
     options = ["--allow-updates", str(tmp_path / "updates"), "--warm-spares"]
     launcher = launch("idle.py", options=options, env=PLAIN).connect()
@@ -128,11 +146,7 @@ def test_workers_and_warm_spares_of_another_version_are_fresh_processes(launch: 
     text = "import os, time\nprint('new code, update', os.environ['MINDER_UPDATE'], flush=True)\ntime.sleep(600)\n"
     store, tree = write(tmp_path / "new", text, "idle.py")
 
-    def call(path: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer = launcher.http.post(path, json=body)
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
-
+    call = asking(launcher)
     early = launcher.post("run", 2, [{"RANK": "0"}], program={"update": 1, "code": tree.digest})
     assert early.status_code == 400 and "is not in" in early.json()["error"]
     assert launcher.workers()[0]["generation"] == 1, "the old version runs on"
@@ -144,3 +158,46 @@ def test_workers_and_warm_spares_of_another_version_are_fresh_processes(launch: 
     launcher.post("run", 3, [{"RANK": "0"}])
     [back] = launcher.wait_for(lambda workers: workers[0]["state"] == "running" and workers[0]["generation"] == 3)
     assert back["pid"] != after["pid"] and launcher.get("/v1/state")["update"] == 0
+
+
+def test_a_version_that_was_warmed_up_takes_the_place_at_once(launch: Callable[..., Any], tmp_path: Path) -> None:
+    launcher = launch("idle.py", options=["--allow-updates", str(tmp_path / "updates")], env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 1, [{"RANK": "0"}])
+    [before] = launcher.wait_states("running")
+    store, tree = write(tmp_path / "new", "import time\nprint('new code', flush=True)\ntime.sleep(600)\n", "idle.py")
+    send(asking(launcher), store, tree, order(tree, 1))
+    wait_until_warm(launcher, order(tree, 1))
+    there = {child.pid for child in psutil.Process(launcher.process.pid).children()}
+    assert launcher.workers()[0]["pid"] == before["pid"], "the old version runs on meanwhile"
+    assert "new code" not in launcher.logs()
+    launcher.post("run", 2, [{"RANK": "0"}], program={"update": 1, "code": tree.digest})
+    [after] = launcher.wait_for(lambda workers: workers[0]["state"] == "running" and workers[0]["generation"] == 2)
+    assert after["pid"] in there - {before["pid"]}
+    launcher.wait_for(lambda workers: "new code" in launcher.logs())
+
+    wait_until_warm(launcher, {"update": 0})  # and back to what the launcher was started with
+    there = {child.pid for child in psutil.Process(launcher.process.pid).children()}
+    launcher.post("run", 3, [{"RANK": "0"}])
+    [back] = launcher.wait_for(lambda workers: workers[0]["state"] == "running" and workers[0]["generation"] == 3)
+    assert back["pid"] in there - {after["pid"]}
+
+
+def test_a_version_that_cannot_start_is_refused_while_the_old_one_runs(launch: Callable[..., Any], tmp_path: Path) -> None:
+    script = "import time\nimport minder\n\nminder.run(lambda: time.sleep(600))\n"
+    (tmp_path / "train.py").write_text(script)
+    options = ["--allow-updates", str(tmp_path / "updates"), "--barrier", "script"]
+    launcher = launch(str(tmp_path / "train.py"), options=options, env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 1, [{"RANK": "0"}])
+    [before] = launcher.wait_states("running")
+    store, tree = write(tmp_path / "new", "import nothing_of_that_name\n" + script)
+    send(asking(launcher), store, tree, order(tree, 1))
+    end_s = time.monotonic() + 60.0
+    while (answer := launcher.http.post("/v1/updates/warm", json=order(tree, 1))).status_code == 200:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    assert answer.status_code == 400
+    assert "a process of update 1 ends before it is asked to run (exit status 1)" in answer.json()["error"]
+    assert "nothing_of_that_name" in launcher.logs()
+    assert launcher.workers()[0]["pid"] == before["pid"]

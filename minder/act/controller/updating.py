@@ -34,6 +34,7 @@ __all__ = ["Choice", "Updating"]
 _AGAIN_S = 10.0  # a launcher that was silent is sent the code again
 _NEXT_S = 20.0  # so long a generation waits for code that is not there yet
 _ANSWERS_S = 3.0
+_WARM_S = 120.0  # so long processes of an urgent version are waited for while the job trains on
 _SURE = 0.99
 
 
@@ -58,6 +59,14 @@ class _Delivery:
     answers: Future[Mapping[str, Any]]
 
 
+@dataclass(slots=True)
+class _Warming:
+    operation_id: str
+    end_s: float  # of the steady clock
+    asked: Future[Mapping[str, Any]] | None = None
+    over: bool = False
+
+
 class Updating:
     """`tick` and `orders` once per tick; the rest is for the recovery and for the policy's context. Every method raises LedgerError. work:
     where the job's checkpoints lie; compatible: whether a version reads those of a later one, None: not known."""
@@ -72,6 +81,7 @@ class Updating:
         self._fold, self._read_id = UpdateFold(), 0
         self._threads: Any = ThreadPoolExecutor(1, thread_name_prefix="minder-updates")
         self._delivery: _Delivery | None = None
+        self._warming: _Warming | None = None
         self._again_s = 0.0
         self._ordered: set[tuple[str, int]] = set()  # orders that asked for a restart, and of which generation
         self._first: tuple[int, float] | None = None  # of which version, running since when, the first failure is noted
@@ -112,7 +122,7 @@ class Updating:
         age_s = now_s - order.time_s
         if not order.urgent and age_s < self._config.update_within_s:
             return []
-        if (order.operation_id, state.generation) in self._ordered:
+        if (order.operation_id, state.generation) in self._ordered or not self._warmed(order):
             return []
         self._ordered.add((order.operation_id, state.generation))
         what = f"a rollback to update {order.to}" if order.back else f"update {order.to}"
@@ -120,6 +130,35 @@ class Updating:
         message = f"{order.by or 'an operator'} orders {what} {when}: {order.note or 'no note'}"
         evidence = (Evidence(UPDATE, None, message[:240], since_s=order.time_s),)
         return [Verdict(now_s, "job", "evict", (), "explicit", _SURE, order.time_s, evidence, (), (UPDATE,))]
+
+    def _warmed(self, order: Order) -> bool:
+        """Whether processes of an urgent version wait beside the ranks, or have had their time: the job stands only for the exchange. A
+        version whose processes end by themselves fails before anything was stopped."""
+        now_s = self._clock.steady_s()
+        if not order.urgent or self._config.dry_run:
+            return True
+        if self._warming is None or self._warming.operation_id != order.operation_id:
+            self._warming = _Warming(order.operation_id, now_s + _WARM_S)
+        warming = self._warming
+        if warming.over or now_s >= warming.end_s:
+            return True
+        if warming.asked is None:
+            machines = [name for name in set(self._state.rank_machine.values()) if self._warms(name)]
+            warming.over = not machines
+            if machines:
+                warming.asked = self._threads.submit(self._fleet.warm, machines, self._fold.versions[order.to].program())
+            return warming.over
+        if not warming.asked.done():
+            return False
+        answers, warming.asked = warming.asked.result(), None
+        if why := _refusals(answers):
+            self._fail(order, why)
+            return False
+        warming.over = all(isinstance(answer, WireError) or answer.get("warm") for answer in answers.values())
+        return warming.over
+
+    def _warms(self, machine: str) -> bool:
+        return "warm updates" in (self._fleet.launcher_state(machine).get("offers") or ())
 
     def order_back(self, decision: Decision, incident: str | None) -> None:
         """What the ladder decided, as an order like an operator's; once."""

@@ -1,5 +1,5 @@
-"""The launcher's HTTP: GET /v1/state, /v1/events, /v1/traces, /metrics, POST /v1/workers, /v1/probes, /v1/updates, /v1/updates/pieces; a
-bearer token on all of them."""
+"""The launcher's HTTP: GET /v1/state, /v1/events, /v1/traces, /metrics, POST /v1/workers, /v1/probes, /v1/updates, /v1/updates/pieces,
+/v1/updates/warm; a bearer token on all of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     async def state(request: Request) -> JSONResponse:
         workers = to_json(supervisor.views())
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
-        offers = ["probes", "probes beside", "replay", *(["updates"] if supervisor.updates.offered else [])]
+        offers = ["probes", "probes beside", "replay", *(["updates", "warm updates"] if supervisor.updates.offered else [])]
         found |= {"update": supervisor.update}
         return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 
@@ -124,11 +124,15 @@ def _update_routes(supervisor: Supervisor) -> list[Route]:
             event(_log, logging.INFO, "update ready", job=settings.job, update=body.get("update"), code=str(body.get("code"))[:12])
         return JSONResponse({"machine": settings.machine, "job": settings.job, **answer})
 
+    async def warm(request: Request) -> JSONResponse:
+        return JSONResponse(supervisor.warm(_json(await request.body(), _LARGEST_BODY_BYTES)))
+
     async def pieces(request: Request) -> JSONResponse:
         return JSONResponse(await asyncio.to_thread(found.receive, _json(await request.body(), _LARGEST_BODY_BYTES)))
 
     return [
         Route("/v1/updates", _told(updates), methods=["POST"]),
+        Route("/v1/updates/warm", _told(warm), methods=["POST"]),
         Route("/v1/updates/pieces", _told(pieces), methods=["POST"]),
     ]
 

@@ -19,6 +19,7 @@ from minder.edge.launcher.settings import LaunchSettings
 __all__ = ["Slot", "Target", "Witness"]
 
 _BACKOFF_S, _BACKOFF_LIMIT_S = 0.5, 30.0
+_WARM_KEPT_S = 300.0  # a process of a version that no generation ran within this is ended
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class Witness(Protocol):
 
 
 class Slot:
-    """A place for one worker, and its warm spare."""
+    """A place for one worker, and its warm spare: of the same version, or of the one that is to take its place."""
 
     def __init__(self, index: int, settings: LaunchSettings, witness: Witness) -> None:
         self.index = index
@@ -53,6 +54,8 @@ class Slot:
         self.heartbeat = settings.heartbeat_dir / f"{settings.job}-{index}"
         self.log = settings.log_dir / f"{settings.job}-{index}.log"
         self.program = settings  # of the workers that are started from now on; set it before `aim`
+        self._coming: LaunchSettings | None = None  # the version that a spare is warmed up for
+        self._died: Exit | None = None  # how that spare ended by itself
         self._settings, self._witness = settings, witness
         self._failures = 0
         self._started = False
@@ -72,6 +75,29 @@ class Slot:
         self._failures = 0
         self._cancel("start")
         self.converge()
+
+    def warm(self, program: LaunchSettings) -> tuple[bool, Exit | None]:
+        """Start a process of another version beside the worker, so that the job stands only for the exchange. Whether there is nothing left
+        to wait for, and how the process ended where it did not come to its barrier."""
+        worker = self.worker
+        if worker is None or worker.state != "running" or self.target.desired != "run" or worker.program == program:
+            return True, None
+        self._later("drop", _WARM_KEPT_S, self._drop)
+        if self._coming != program:
+            self._coming, self._died = program, None
+        if self._died is not None:
+            return True, self._died
+        if self.spare is None or not self.spare.alive:
+            self._start_spare()
+        elif self.spare.program != program:
+            self.spare.end(self.target.grace_s)
+        return self.spare is not None and self.spare.program == program and self.spare.state == "waiting", None
+
+    def _drop(self) -> None:
+        """The version never came."""
+        self._coming = None
+        if self.spare is not None and self.spare.program != self.program:
+            self.spare.end(self.target.grace_s)
 
     def converge(self) -> None:
         if self.target.desired == "ended":
@@ -102,7 +128,7 @@ class Slot:
         if self.spare is not None and self.spare.alive and self.spare.program != self.program:
             self.spare.end(self.target.grace_s)
         elif self.spare is not None and self.spare.alive:
-            self.worker, self.spare = self.spare, None
+            self.worker, self.spare, self._coming = self.spare, None, None
             self._witness.changed()
             if self.worker.state == "waiting":
                 self._witness.heard(self, self.worker, {"kind": "waiting"})
@@ -129,15 +155,16 @@ class Slot:
         self._witness.changed()
 
     def _start_spare(self) -> None:
-        running = self.worker is not None and self.worker.state == "running" and not self.worker.in_place
+        running = self.worker is not None and self.worker.state == "running" and (self._coming is not None or not self.worker.in_place)
         if running and self.target.desired == "run" and (self.spare is None or not self.spare.alive):
+            heartbeat = self.heartbeat.with_name(self.heartbeat.name + ".spare")
             try:
-                self.spare = self._spawn(self.heartbeat.with_name(self.heartbeat.name + ".spare"), low_priority=True)
+                self.spare = self._spawn(heartbeat, low_priority=True, program=self._coming)
             except OSError as error:
                 print(f"minder launch: slot {self.index} has no spare: {error}", file=sys.stderr, flush=True)
 
-    def _spawn(self, heartbeat: Path, low_priority: bool) -> WorkerProcess:
-        return WorkerProcess(self.program, heartbeat, self.log, self._hear, self._bury, low_priority)
+    def _spawn(self, heartbeat: Path, low_priority: bool, program: LaunchSettings | None = None) -> WorkerProcess:
+        return WorkerProcess(program or self.program, heartbeat, self.log, self._hear, self._bury, low_priority)
 
     def _hear(self, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
         kind = message.get("kind")
@@ -158,6 +185,8 @@ class Slot:
     def _bury(self, worker: WorkerProcess, exit: Exit) -> None:
         if worker is self.spare:
             self.spare = None
+            if worker.program == self._coming and not worker.end_wanted:
+                self._died = exit
             return
         if not worker.reached_barrier:
             self._failures += 1

@@ -24,11 +24,12 @@ from minder.edge.launcher.register import Register
 from minder.edge.launcher.requests import WorkersRequest
 from minder.edge.launcher.settings import LaunchSettings
 from minder.edge.launcher.slots import Slot, Target
-from minder.edge.launcher.updates import Updates
+from minder.edge.launcher.updates import ProgramOrder, Updates
 from minder.model.errors import BadInputError, WireError
 from minder.model.evidence import Signal
 from minder.model.log import event
 from minder.model.observation import WorkerView
+from minder.wire.codec import from_json
 from minder.wire.heartbeat import nonfinite_since, read_heartbeat
 
 __all__ = ["StaleGenerationError", "Supervisor"]
@@ -94,6 +95,16 @@ class Supervisor:
             slot.aim(Target(desired, request.generation, env, request.grace_s))
         self.changed()
         return "done"
+
+    def warm(self, order: Any) -> dict[str, Any]:
+        """Processes of a version beside the workers, and whether they wait at their barrier. Raises WireError for a version that cannot be
+        run here, or whose processes end before they are asked to run."""
+        program = self.updates.program(from_json(ProgramOrder, order))
+        found = [slot.warm(program) for slot in self._slots]
+        if (died := next((exit for _, exit in found if exit is not None), None)) is not None:
+            how = f"killed by {signal.Signals(died.signal).name}" if died.signal else f"exit status {died.code}"
+            raise WireError(f"a process of update {program.update} ends before it is asked to run ({how}): see {self._slots[0].log}")
+        return {"warm": all(waits for waits, _ in found)}
 
     def figures(self) -> LauncherFigures:
         """For /metrics."""

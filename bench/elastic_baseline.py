@@ -1,6 +1,9 @@
-"""The same job, lab and fault under plain `torchrun --max-restarts` with elastic --nnodes: what minder is compared with.
+"""The same job, lab and fault under a launcher that restarts ranks: what minder is compared with.
 
-One torchrun per machine, in the machine's own namespace and cgroup; one spare node more than the job needs is not possible
+torchrun: `--max-restarts` with elastic --nnodes. ft_launcher: of NVIDIA's nvidia-resiliency-ext, torchrun with a monitor beside each rank;
+the script sends it a heartbeat after every step, and it ends a rank that sends none for `HEARTBEAT_S` (its own default is 45 minutes).
+
+One launcher per machine, in the machine's own namespace and cgroup; one spare node more than the job needs is not possible
 without minder's standby, so the job may shrink by one (--nnodes 5:6). The rendezvous store is the first machine's, as torchrun
 does by itself; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is set, since without it torch 2.13 does not recover from a lost member.
 """
@@ -23,14 +26,17 @@ from minder.simulate.lab.lab import Lab
 from minder.simulate.lab.machine import LabMachine
 from minder.wire.tokens import write_token
 
-__all__ = ["TorchrunRow", "run_torchrun"]
+__all__ = ["LAUNCHERS", "ElasticRow", "run_elastic"]
 
+LAUNCHERS = {"torchrun": "torch.distributed.run", "ft_launcher": "nvidia_resiliency_ext.fault_tolerance.launcher"}
+HEARTBEAT_S = 10.0
+_MONITORED = Path(__file__).parent / "jobs" / "ft_train.py"
 _PORT = 29400
 _PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class TorchrunRow:
+class ElasticRow:
     """downtime_s: from the fault to the first new step; None: no new step within the limit."""
 
     fault: str
@@ -40,57 +46,65 @@ class TorchrunRow:
     limit_s: float
 
 
-def run_torchrun(options: DemoOptions, out: Path, limit_s: float) -> TorchrunRow:
-    """Run, inject, and wait for the first step that is newer than the fault."""
+def run_elastic(launcher: str, options: DemoOptions, out: Path, limit_s: float) -> ElasticRow:
+    """Run, inject, and wait for the first step that is newer than the fault. launcher: a name of LAUNCHERS, which is installed."""
     train = out / "train"
     train.mkdir(parents=True, exist_ok=True)
     write_token(out / "token")
     with Lab(options.machines, 0, root_dir=out / "machines", mode=options.mode) as lab:
         for machine in lab.machines:
-            _start(lab, machine, options, train)
+            _start(launcher, lab, machine, options, train)
         if not _wait(train, lambda last: last is not None and last["step"] >= options.injected_at, 180.0):
-            raise LabError(f"the torchrun job did not reach step {options.injected_at}: see {out}")
+            raise LabError(f"the job under {launcher} did not reach step {options.injected_at}: see {out}")
         for machine in lab.machines:
-            _register(machine)
+            _register(machine, _script(launcher))
         record = inject(lab, options.fault, options.machine)
         _wait(train, lambda last: _first_after(train, record.time_s) is not None, limit_s)
         first_s = _first_after(train, record.time_s)
         lines = _lines(train)
     if first_s is None:
-        return TorchrunRow(options.fault, options.seed, None, None, limit_s)
-    return TorchrunRow(options.fault, options.seed, first_s - record.time_s, len(lines) - len({line["step"] for line in lines}), limit_s)
+        return ElasticRow(options.fault, options.seed, None, None, limit_s)
+    return ElasticRow(options.fault, options.seed, first_s - record.time_s, len(lines) - len({line["step"] for line in lines}), limit_s)
 
 
-def _start(lab: Lab, machine: LabMachine, options: DemoOptions, train: Path) -> None:
+def _script(launcher: str) -> Path:
+    return _MONITORED if launcher == "ft_launcher" else training_script()
+
+
+def _start(launcher: str, lab: Lab, machine: LabMachine, options: DemoOptions, train: Path) -> None:
     first = lab.machines[0]
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.machines - 1}:{options.machines}", "--nproc-per-node=1"]
+    command = [sys.executable, "-m", LAUNCHERS[launcher], f"--nnodes={options.machines - 1}:{options.machines}", "--nproc-per-node=1"]
     command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={first.address}:{_PORT}", f"--rdzv-id={lab.run_id}"]
     command += [f"--rdzv-conf=is_host={int(machine is first)},join_timeout=120,last_call_timeout=5"]
     command += ["--max-restarts=10", "--monitor-interval=0.2"]
-    command += [f"--local-addr={machine.address}", str(training_script()), "--output", str(train), "--steps", str(options.total_steps)]
+    if launcher == "ft_launcher":
+        command += [f"--ft-rank-heartbeat-timeout={HEARTBEAT_S}", "--ft-initial-rank-heartbeat-timeout=120"]
+        command += ["--ft-workload-check-interval=1"]
+    command += [f"--local-addr={machine.address}", str(_script(launcher)), "--output", str(train), "--steps", str(options.total_steps)]
     command += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
     environment = {
         "GLOO_SOCKET_IFNAME": machine.place.data_interface,
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": "1",
         "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
-    machine.spawn(command, environment, machine.place.directory / "torchrun.log")
+    machine.spawn(command, environment, machine.place.directory / f"{launcher}.log")
 
 
-def _register(machine: LabMachine) -> None:
+def _register(machine: LabMachine, script: Path) -> None:
     """The injector finds a machine's training processes in the registry that minder's launcher would keep."""
     workers = []
     for pid in machine.pids():
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if os.fsencode(str(training_script())) in words and b"torch.distributed.run" not in words:
+        if os.fsencode(str(script)) in words and not {name.encode() for name in LAUNCHERS.values()} & set(words):
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             rank = next((int(item[5:]) for item in variables if item.startswith(b"RANK=")), None)
             workers.append({"slot": len(workers), "pid": pid, "rank": rank, "heartbeat": "", "log": ""})
     folder = machine.run_dir / "jobs"
     folder.mkdir(parents=True, exist_ok=True)
-    entry = {"job": "torchrun", "machine": machine.name, "generation": 0, "launcher_pid": 0, "workers": workers}
-    (folder / "torchrun.json").write_text(json.dumps(entry))
+    entry = {"job": "elastic", "machine": machine.name, "generation": 0, "launcher_pid": 0, "workers": workers}
+    (folder / "elastic.json").write_text(json.dumps(entry))
 
 
 def _wait(train: Path, reached, seconds: float) -> bool:  # type: ignore[no-untyped-def]
