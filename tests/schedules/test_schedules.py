@@ -307,6 +307,7 @@ def test_a_controller_killed_anywhere_in_an_update_and_its_rollback(
     scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int
 ) -> None:
     actions = (schedule.Action(5.0, "kill", "", place, what), schedule.Action(5.0, "update", "", 1, "bad"))
+    actions += (schedule.Action(12.0, "agent_silent", "s0", 0.0),)  # nothing, but a kill waits for its write until then
     played = scene.play(schedule.Schedule(0, actions), empty_ledger)
     assert played.watch.broken == [], "\n".join(played.trace)
     assert any("killed" in line for line in played.trace) and (played.phase, versions(played)[-1]) == ("running", 0)
