@@ -118,7 +118,7 @@ class StallRule:
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
         if self._silence.silent(observation) and stalled_s <= self._page_after_s:
-            return ()  # who waits for a machine that is gone looks guilty in every other way: the absence rule speaks first
+            return ()  # who waits for a machine that is gone looks like the culprit in every other way: the absence rule speaks first
         findings = [
             *self._from_flows(observation, stalled_s),
             *(_frozen(observation) or self._from_telemetry(observation)),
