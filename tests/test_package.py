@@ -17,7 +17,10 @@ pytestmark = pytest.mark.lab
 
 
 def call(*command: str | Path, cwd: Path) -> str:
-    answer = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    """Its output. Without PYTHONPATH: what is found through that is no install's."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(part) for part in command]
+    answer = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
     return answer.stdout
 
@@ -105,6 +108,4 @@ print(minder.__file__, find_spec("datasets"), find_spec("tests"), child_python_p
 """
     script = tmp_path / "look.py"
     script.write_text(code)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    found = subprocess.run([str(python), script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert found.stdout.split() == [str(ROOT / "minder" / "__init__.py"), "None", "None", "{}", "plain.toml"]
+    assert call(python, script, cwd=ROOT).split() == [str(ROOT / "minder" / "__init__.py"), "None", "None", "{}", "plain.toml"]
