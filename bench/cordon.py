@@ -16,7 +16,7 @@ from slurm import decision, drain, tell  # bench/slurm.py: the same rounds
 
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.kubernetes.engine import KubernetesEngine
-from minder.act.controller.context import EngineWatch
+from minder.act.controller.engine_watch import EngineWatch
 from minder.act.controller.engine_work import DRAIN, EngineWork
 from minder.model.clock import SystemClock
 from minder.record.incidents import Ledger

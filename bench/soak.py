@@ -33,7 +33,7 @@ import psutil
 
 import minder.app.build
 from minder.act.controller import recover
-from minder.act.controller.exporter import Gauges, Sight
+from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.lease import Leadership
 from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig

@@ -27,7 +27,7 @@ from minder.model.errors import BadInputError, ConfigError
 from minder.model.names import JOB_NAME
 from minder.model.resources import default_state_dir
 from minder.model.topology import Parallelism, Topology
-from minder.wire.addresses import is_loopback
+from minder.wire.addresses import is_loopback, parse_address
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.machine_tokens import MachineTokens
 from minder.wire.tls import client_context
@@ -156,20 +156,18 @@ class MetricsConfig(_Strict):
     def _is_safe(self) -> MetricsConfig:
         if self.listen is None:
             return self
-        host, _, port = self.listen.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            raise ValueError(f'metrics.listen "{self.listen}" is no address: give one like 127.0.0.1:9403')
-        if not is_loopback(host.strip("[]")) and self.token_file is None:
+        try:
+            host, _ = parse_address(self.listen, "metrics.listen", "127.0.0.1:9403")
+        except BadInputError as error:  # with the others of the file
+            raise ValueError(str(error)) from None
+        if not is_loopback(host) and self.token_file is None:
             raise ValueError(f"metrics.listen {self.listen} can be reached from outside: give metrics.token_file, or listen on 127.0.0.1")
         return self
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port, None where metrics are off."""
-        if self.listen is None:
-            return None
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return None if self.listen is None else parse_address(self.listen, "metrics.listen", "127.0.0.1:9403")
 
     def token(self) -> str | None:
         """Raises ConfigError where its file cannot be used."""

@@ -15,6 +15,7 @@ from minder.record.store.events import EventStore
 from minder.record.store.leases import LeaseStore
 from minder.record.store.sessions import SessionStore
 from minder.record.store.tokens import TokenStore
+from serve.approval_index import ApprovalIndex
 from serve.buckets import Buckets
 from serve.heard import Listening
 from serve.identity.code_flow import CodeFlow
@@ -29,7 +30,6 @@ from serve.notify.outbox import Outbox
 from serve.notify.running import Outboxes
 from serve.notify.send import Sender
 from serve.notify.targets import Target
-from serve.question_index import QuestionIndex
 from serve.scoring.pool import ScoringPool
 from serve.scoring.sessions import ScoreSessions
 from serve.settings import Settings
@@ -56,7 +56,7 @@ class Service:
     incidents: IncidentIndex
     jobs: JobIndex
     machines: MachineIndex
-    questions: QuestionIndex
+    questions: ApprovalIndex
     track: TrackIndex
     updates: UpdateIndex
     listening: Listening
@@ -129,7 +129,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         incidents=IncidentIndex(events),
         jobs=JobIndex(events),
         machines=MachineIndex(events),
-        questions=QuestionIndex(events),
+        questions=ApprovalIndex(events),
         track=TrackIndex(events),
         updates=UpdateIndex(events),
         listening=Listening(LeaseStore(settings.ledger), clock),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +17,10 @@ pytestmark = pytest.mark.lab
 
 
 def call(*command: str | Path, cwd: Path) -> str:
-    answer = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    """Its output. Without PYTHONPATH: what is found through that is no install's."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(part) for part in command]
+    answer = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
     return answer.stdout
 
@@ -83,3 +87,25 @@ def test_the_installed_models_and_recipes_are_found(wheel: Path, installed: Path
         "from minder.offline.training.recipe import load_training_recipe as load; print(load('default').name, load('reference').detector)"
     )
     assert call(installed / "python", "-c", code, cwd=tmp_path).split() == ["default", "minder"]
+
+
+@pytest.mark.package("editables")
+def test_an_editable_install_does_not_make_the_folders_of_the_checkout_importable(tmp_path: Path) -> None:
+    """transformers believes that Hugging Face's `datasets` is there once any folder of that name is on the path."""
+    import editables
+
+    call(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", cwd=tmp_path)
+    python = tmp_path / "env" / "bin" / "python"
+    packages = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    (packages / "_dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n{Path(editables.__file__).parents[1]}\n")
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-build-isolation", "--ignore-installed")
+    call(*pip, "-e", ROOT, cwd=tmp_path)
+    code = """
+from importlib.util import find_spec
+from minder.model.resources import child_python_path, find_resource
+import minder, serve
+print(minder.__file__, find_spec("datasets"), find_spec("tests"), child_python_path(), find_resource("datasets/recipes/plain.toml").name)
+"""
+    script = tmp_path / "look.py"
+    script.write_text(code)
+    assert call(python, script, cwd=ROOT).split() == [str(ROOT / "minder" / "__init__.py"), "None", "None", "{}", "plain.toml"]

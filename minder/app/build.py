@@ -16,14 +16,16 @@ from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.beside import Beside
-from minder.act.controller.context import ContextMaker, JobWork, context_maker, isolated_group, standing_of, whole_context
+from minder.act.controller.context import ContextMaker, context_maker, isolated_group, standing_of, whole_context
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.engine_work import EngineActuator, EngineRecovery
-from minder.act.controller.exporter import Collects, Exporter, Gauges, Sight
+from minder.act.controller.exporter import Collects, Exporter
+from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.growth import Growth
 from minder.act.controller.hearing import Inbox
 from minder.act.controller.held import HeldJob
 from minder.act.controller.hung import HungJob
+from minder.act.controller.job_work import JobWork
 from minder.act.controller.live import LiveWindows
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings

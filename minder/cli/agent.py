@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import MetricsTokenFile, TlsCertificate, TlsClientCa, TlsKey
 from minder.cli.step_pattern import OldStepPattern, StepPattern, chosen_pattern
 
 __all__ = ["command"]
@@ -17,7 +18,7 @@ def command(
     token_file: Annotated[
         Path | None, typer.Option(help="File with this machine's token, read again when it changes; or set MINDER_TOKEN.")
     ] = None,
-    metrics_token_file: Annotated[Path | None, typer.Option(help="File with a token that reads /metrics and nothing else.")] = None,
+    metrics_token_file: MetricsTokenFile = None,
     machine: Annotated[str | None, typer.Option(help="This machine's name; the host name if not given.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where this machine's launcher keeps its registry.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, max=60.0, help="Seconds between samples.")] = 1.0,
@@ -56,11 +57,9 @@ def command(
         Path, typer.Option(envvar="MINDER_AGENT_KERNEL_LOG", help="The kernel's log, such as the host's in a container.")
     ] = Path("/dev/kmsg"),
     retest_deadline: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds that the test may take.")] = 600.0,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Who signs the certificates of those that may call (PEM); others are not answered.")
-    ] = None,
+    tls_cert: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
 ) -> None:
     """Export this machine's metrics and signals, and capture evidence on request.
 
@@ -68,10 +67,11 @@ def command(
     """
     import dataclasses
 
-    from minder.edge.agent.options import AgentOptions, parse_listen, parse_names, parse_processes_of, parse_retest_probes
+    from minder.edge.agent.options import DEFAULT_LISTEN, AgentOptions, parse_names, parse_processes_of, parse_retest_probes
     from minder.edge.agent.retest import split_command
     from minder.edge.agent.serve import serve
     from minder.model.errors import BadInputError
+    from minder.wire.addresses import parse_address
     from minder.wire.own_token import metrics_token, own_token
     from minder.wire.tls import server_tls
 
@@ -80,7 +80,7 @@ def command(
     given = parse_names(pids)
     if not all(pid.isdigit() for pid in given):
         raise BadInputError(f"--pids {pids!r}: process numbers, comma separated")
-    host, port = parse_listen(listen)
+    host, port = parse_address(listen, "--listen", DEFAULT_LISTEN)
     options = AgentOptions(
         host=host,
         port=port,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import MachineTokenFile
+
 __all__ = ["command"]
 
 
@@ -15,9 +17,7 @@ def command(
     machine: Annotated[str, typer.Option(help="Name of this machine, as the controller knows it.")],
     max_bytes: Annotated[str, typer.Option(help="Memory that records may take, such as 64G.")],
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT for the caches of the job's other machines.")] = "127.0.0.1:0",
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with this machine's token, read again when it changes; needed on any but a loopback address.")
-    ] = None,
+    token_file: MachineTokenFile = None,
     folder: Annotated[Path | None, typer.Option(help="Where records lie (default: /dev/shm/minder-UID/JOB/MACHINE).")] = None,
     rate: Annotated[str, typer.Option(help="Bytes a second at which backups are fetched, such as 1G; 0: no limit.")] = "0",
     linger: Annotated[float, typer.Option(min=0.0, help="Seconds from the end of its last rank until the records are removed.")] = 60.0,
@@ -29,10 +29,10 @@ def command(
     """
     from minder.edge.cache.serve import serve
     from minder.edge.cache.settings import CacheSettings, default_folder, parse_bytes
-    from minder.edge.launcher.settings import parse_listen
+    from minder.wire.addresses import parse_address
     from minder.wire.own_token import own_token
 
-    host, port = parse_listen(listen)
+    host, port = parse_address(listen, "--listen", "127.0.0.1:0")
     token = own_token(token_file, machine) if token_file is not None else None
     where = folder.absolute() if folder is not None else default_folder(job, machine)
     sizes = parse_bytes(max_bytes), parse_bytes(rate, "--rate")

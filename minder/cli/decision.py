@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
+
 if TYPE_CHECKING:
     from minder.model.history import Approval
 
@@ -13,7 +15,6 @@ __all__ = ["app", "approve", "list_decisions", "reject"]
 
 app = typer.Typer(help="Evictions that wait for an operator: list, approve, reject.", no_args_is_help=True)
 
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 NameArgument = Annotated[str, typer.Argument(metavar="ID", help="As `minder decision list` prints it.")]
 ReasonOption = Annotated[str | None, typer.Option(help="Why; the next person reads it.")]
 
@@ -22,7 +23,7 @@ ReasonOption = Annotated[str | None, typer.Option(help="Why; the next person rea
 def list_decisions(
     all_: Annotated[bool, typer.Option("--all", help="Also those that were answered, carried out, or expired.")] = False,
     job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """The evictions that an operator is asked about, and those approved that are not carried out yet.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minder.cli.options import TableFormat
+
 if TYPE_CHECKING:
     from minder.doctor.finding import Finding
 
@@ -35,7 +37,7 @@ def command(
     cert_file: Annotated[Path | None, typer.Option(help="With --prometheus: PEM file of our own certificate.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="With --cert-file: its key.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where this machine's launcher keeps its registry (default: as the agent).")] = None,
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """Say what is missing for minder to work here, and how to mend it. Exit status 0: all fine; 1: something is missing.
 

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
+
 __all__ = ["app", "bundle", "list_incidents", "show", "stats"]
 
 app = typer.Typer(help="What happened: list incidents, show one, what they cost.", no_args_is_help=True)
-
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
-FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
 
 
 @app.command("list")
@@ -20,7 +19,7 @@ def list_incidents(
     job: Annotated[str | None, typer.Option(help="Only this job's.")] = None,
     since: Annotated[str, typer.Option(help="How far back: 12h, 7d.")] = "7d",
     state: Annotated[str | None, typer.Option(help="open or closed.")] = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Incidents, newest first.
@@ -55,7 +54,7 @@ def show(
     incident: Annotated[str, typer.Argument(help="The incident's id, as `minder incidents list` prints it.")],
     captures: Annotated[bool, typer.Option("--captures", help="Print also what was captured: stacks, sockets, last log lines.")] = False,
     stages: Annotated[bool, typer.Option("--stages", help="Print also what the policy asked before it decided.")] = False,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """One incident: now, in the morning, how to undo it; then who, why, what was done, when.
@@ -123,7 +122,7 @@ def stats(
     job: Annotated[str | None, typer.Option(help="Only this job's.")] = None,
     since: Annotated[str, typer.Option(help="How far back: 12h, 7d.")] = "7d",
     until: Annotated[str, typer.Option(help="now, newest (the ledger's newest event), or a time like 2026-03-02T06:00:00Z.")] = "now",
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """ETTR, and where the other time went: by phase, by cause, by incident (docs/reliability.md).

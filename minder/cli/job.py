@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from minder.cli import job_update
+from minder.cli.options import LedgerOption, TableFormat
 from minder.cli.probes import AgentToken, ProbeNames
 
 __all__ = ["add_standby", "app", "checkpoints", "diagnose", "end", "list_jobs", "register", "restart"]
@@ -19,8 +20,6 @@ app = typer.Typer(
 app.command("update")(job_update.update)
 app.command("updates")(job_update.list_updates)
 app.command("rollback")(job_update.rollback)
-
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
 
 @app.command("register")
@@ -46,7 +45,7 @@ def register(
 
 @app.command("list")
 def list_jobs(
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """Every job that the service knows, and which it watches.
 
@@ -93,7 +92,7 @@ def end(
 def checkpoints(
     folder: Annotated[Path, typer.Argument(help="Where the job saves.")],
     pin: Annotated[int | None, typer.Option(min=0, help="Keep this step when the job removes it: linked into FOLDER/pinned.")] = None,
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """The checkpoints in a folder, whichever program wrote them: torchtitan, DCP, Megatron, DeepSpeed, Trainer, Lightning, NVRx, minder.
 
@@ -216,7 +215,7 @@ def diagnose(
     config: Annotated[Path | None, typer.Option(help="Its job.toml, which names the agents and their token.")] = None,
     agent_token_file: AgentToken = None,
     note: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Test all machines of a job that stands, its standbys too, with the same probes at the same time, and compare them. Refused while

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
+
 if TYPE_CHECKING:
     from minder.record.client.ledger import RemoteLedger
     from minder.record.incidents import Ledger
 
 __all__ = ["list_updates", "rollback", "update"]
 
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 Note = Annotated[str, typer.Option(help="Why; it stands in the ledger and on the job's page.", show_default=False)]
 Wait = Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the job's launchers to have it.")]
 
@@ -89,7 +90,7 @@ def rollback(
 
 def list_updates(
     name: Annotated[str, typer.Argument(help="The job's name.")],
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Every version of a job's code: which one runs, which one waits, who ordered it and why.

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from minder.cli.options import MachineTokenFile, MetricsTokenFile, TlsCertificate, TlsClientCa, TlsKey
 from minder.cli.step_pattern import StepPattern, chosen_pattern
 from minder.model.errors import BadInputError
 
@@ -20,10 +21,8 @@ def command(
     machine: Annotated[str, typer.Option(help="Name of this machine, as the controller knows it.")],
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT for the controller's calls.")],
     slots: Annotated[int, typer.Option(help="Worker processes on this machine.")] = 1,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with this machine's token, read again when it changes; needed on any but a loopback address.")
-    ] = None,
-    metrics_token_file: Annotated[Path | None, typer.Option(help="File with a token that reads /metrics and nothing else.")] = None,
+    token_file: MachineTokenFile = None,
+    metrics_token_file: MetricsTokenFile = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where agent and launcher of this machine meet (default: as the agent).")] = None,
     log_dir: Annotated[Path | None, typer.Option(help="Worker logs (default: RUN_DIR/logs).")] = None,
     barrier: Annotated[str, typer.Option(help="Who waits for the rank: `bootstrap`, or the `script` by minder.run(main).")] = "bootstrap",
@@ -46,24 +45,23 @@ def command(
     allow_updates: Annotated[
         Path | None, typer.Option(help="Take updates of the job's code from its controller, and keep them in this folder. [default: none]")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Who signs the certificates of those that may call (PEM); others are not answered.")
-    ] = None,
+    tls_cert: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
 ) -> None:
     """Start this machine's workers of a job, let them wait at the barrier, and do what the controller asks.
 
     Example: minder launch --job demo --machine m1 --listen 127.0.0.1:7710 --slots 2 -- train.py --steps 100
     """
-    from minder.edge.launcher.settings import LaunchSettings, check_settings, parse_environment, parse_listen
+    from minder.edge.launcher.settings import LaunchSettings, check_settings, parse_environment
     from minder.edge.worker.pulse import default_run_dir
+    from minder.wire.addresses import parse_address
     from minder.wire.own_token import metrics_token
     from minder.wire.tls import server_tls
 
     if barrier not in ("script", "bootstrap"):
         raise BadInputError(f"--barrier {barrier!r}: script or bootstrap")
-    host, port = parse_listen(listen)
+    host, port = parse_address(listen, "--listen", "127.0.0.1:7710")
     folder = run_dir if run_dir is not None else default_run_dir()
     settings = LaunchSettings(
         job=job,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
 from minder.cli.probes import AgentToken, ProbeNames
 
 if TYPE_CHECKING:
@@ -19,13 +20,12 @@ __all__ = ["app", "evict", "give_back", "list_machines", "outcome", "retest", "t
 
 app = typer.Typer(help="Machines that were evicted: list, test, return, and whether it was right.", no_args_is_help=True)
 
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 NameArgument = Annotated[str, typer.Argument(help="The machine's name, as `minder machine list` prints it.")]
 
 
 @app.command("list")
 def list_machines(
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Every machine that was evicted or barred, and whether it still is.
@@ -218,7 +218,7 @@ def test(
     agent: Annotated[str | None, typer.Option(help="Where its agent listens, like http://10.0.0.9:9401.")] = None,
     agent_token_file: AgentToken = None,
     note: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Test a machine with probes: its agent runs them, one after the other, and they are judged beside equal machines and its own past, as

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
+
 __all__ = ["add", "app", "end", "list_windows"]
 
 app = typer.Typer(help="Planned windows in which minder does not act: add, list, end.", no_args_is_help=True)
-
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
 
 @app.command("add")
@@ -66,7 +66,7 @@ def add(
 
 @app.command("list")
 def list_windows(
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Windows that hold now or are still to come.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption
+
 if TYPE_CHECKING:
     from minder.model.history import LedgerEvent
 
 __all__ = ["command", "unpause"]
-
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
 
 def command(

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import TableFormat
+
 __all__ = ["app", "ettr", "place", "spares", "standbys"]
 
 app = typer.Typer(help="What the next job needs: standbys, machines close together, and the ETTR that it may expect.", no_args_is_help=True)
-
-FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
 
 
 @app.command("standbys")
@@ -22,7 +22,7 @@ def standbys(
     ledger: Annotated[str | None, typer.Option(help="Count the rate from this ledger's evictions: a file or URL.")] = None,
     since: Annotated[str, typer.Option(help="With --ledger, how far back: 30d.")] = "90d",
     job: Annotated[str | None, typer.Option(help="With --ledger, only this job's failures.")] = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """How many standbys a job needs: a percentile of the binomial over its machines and their failure rate.
 
@@ -73,7 +73,7 @@ def ettr(
     repeats: Annotated[int, typer.Option(help="Simulated runs per size and variant.", min=1)] = 10,
     seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)] = 0,
     picture: Annotated[Path | None, typer.Option(help="Also draw it: a PNG file.")] = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """ETTR of simulated months with minder, and without each of its mechanisms: published incidents, and times measured in the lab, by you,
     or published, each marked.
@@ -130,7 +130,7 @@ def place(
     ] = None,
     free: Annotated[Path | None, typer.Option(help="A file with the machines that are free, one a line. [default: all]")] = None,
     label: Annotated[str | None, typer.Option(help="Of Kubernetes' nodes: the label that names the block.")] = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """Where a job's machines should be, so that its communication groups touch few blocks of the network, with spares in each block.
 
@@ -161,7 +161,7 @@ def place(
 def spares(
     config: Annotated[Path, typer.Option(help="The job.toml of the job; its machines name their block or switch.")],
     rate: Annotated[float | None, typer.Option(help="Failures per machine and day. [default: 0.0012]")] = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
 ) -> None:
     """How many standbys each block of a job has, and how many it should have, so that a replacement need not leave its block.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,16 +19,14 @@ __all__ = ["app", "explain", "restore", "rules", "test"]
 
 app = typer.Typer(help="The ladder: print it, explain a climb, try it on the past; and what became of each rule.", no_args_is_help=True)
 
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="A job.toml, whose [policy] holds. [default: the defaults]")]
-FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
 
 
 @app.command("explain")
 def explain(
     incident: Annotated[str | None, typer.Argument(metavar="[INCIDENT]", help="Its climb, out of the ledger.", show_default=False)] = None,
     config: ConfigOption = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """The ladder of a configuration, rung by rung; or the climb of an incident: what was tried, passed over and why, and what came of it.
@@ -67,7 +67,7 @@ def test(
     recordings: Annotated[list[Path] | None, typer.Argument(help="Recordings, or folders of them.", show_default=False)] = None,
     config: ConfigOption = None,
     job: Annotated[str | None, typer.Option(help="Of a ledger: only this job's decisions.")] = None,
-    format_: FormatOption = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> int:
     """What this ladder would have done over the past, and what that would have cost: evictions, restarts, pages, machine-minutes. Of
@@ -132,7 +132,7 @@ def _of_recordings(paths: Sequence[Path], policy: PolicyConfig, launched: bool) 
 
 
 @app.command("rules")
-def rules(config: ConfigOption = None, format_: FormatOption = "table", ledger: LedgerOption = None) -> None:
+def rules(config: ConfigOption = None, format_: TableFormat = "table", ledger: LedgerOption = None) -> None:
     """What tests and repairs found of the machines that each rule named, how often it is right, and whether it may still evict.
 
     Example: minder policy rules

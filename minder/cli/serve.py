@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption, TlsKey
+
 __all__ = ["command"]
 
 
@@ -19,14 +21,12 @@ def command(
     ] = None,
     settings: Annotated[Path | None, typer.Option(help="service.toml: who gets a notice of verdicts (docs/service.md).")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_key: TlsKey = None,
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="Authority (PEM) of machines' certificates: tokens of agents and launchers then need one.")
     ] = None,
     plain_http: Annotated[bool, typer.Option("--plain-http", help="Listen beyond this machine without TLS: a proxy ends it.")] = False,
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")
-    ] = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Serve the HTTP API: incidents, machines, jobs, pauses, events, and scoring of uploads.
 
@@ -35,23 +35,15 @@ def command(
     from minder.app.build import state_dir_of
     from minder.config import load_config
     from minder.record.incidents import find_ledger
+    from minder.wire.addresses import parse_address
     from serve.run import Listening, run_service
     from serve.settings import Settings
     from serve.settings_file import ServiceFile, load_settings
 
-    host, port = _address(listen)
+    host, port = parse_address(listen, "--listen", "127.0.0.1:9400")
     jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
     files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
     chosen = ServiceFile() if settings is None else load_settings(settings)
     whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=chosen, path=settings)
     certificate, key, authority = (None if path is None else str(path) for path in (tls_cert, tls_key, tls_client_ca))
     run_service(whole, Listening(host, port, certificate, key, plain_http, authority))
-
-
-def _address(listen: str) -> tuple[str, int]:
-    from minder.model.errors import BadInputError
-
-    host, _, port = listen.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise BadInputError(f'--listen "{listen}" is no address: give one like 127.0.0.1:9400')
-    return host.strip("[]"), int(port)

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.options import LedgerOption, TableFormat
+
 __all__ = ["app", "create", "list_tokens", "machine_tokens", "revoke"]
 
 app = typer.Typer(help="Who may call the service: create, list and revoke tokens. And the tokens of machines.", no_args_is_help=True)
-
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
 
 @app.command("create")
@@ -96,7 +96,7 @@ def machine_tokens(
 
 @app.command("list")
 def list_tokens(
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """Every token that was ever made, without its secret.

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TIER_ORDER",
+    "CaptureFinding",
     "Cause",
     "Evidence",
     "Failure",
     "Scores",
     "Signal",
     "SignalKind",
-    "Statement",
     "StepStudy",
     "StudiedWorker",
     "Suspect",
@@ -149,7 +149,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class CaptureFinding:
     """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: no machine is named.
     "round": one capture of stacks among several of a slow job (verdicts/votes.py); "look": the first of two, as soon as it is there.
     stands: stacks were the same twice; None: unknown."""

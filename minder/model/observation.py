@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from minder.model.evidence import Signal, Statement, StepStudy, Suspect
+from minder.model.evidence import CaptureFinding, Signal, StepStudy, Suspect
 from minder.model.job_mode import JobMode
-from minder.model.telemetry import Attempt, Flow, Window
+from minder.model.telemetry import ConnectivityProbe, Flow, Window
 
 __all__ = ["JobView", "MachineView", "Observation", "RequestKind", "Rule", "RuleResult", "WeighingRule", "WorkerView"]
 
@@ -80,19 +80,19 @@ class Observation:
     fleet: Mapping[str, MachineView] = field(default_factory=dict)
     flows: Sequence[Flow] = ()
     clock_error_s: float = 0.05
-    statements: Sequence[Statement] = ()
-    attempts: Sequence[Attempt] = ()
+    statements: Sequence[CaptureFinding] = ()
+    attempts: Sequence[ConnectivityProbe] = ()
     mode: JobMode | None = None
     studies: Sequence[StepStudy] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """Suspects, and what the rule wants to see before it says more. blind: it could not look, so its silence means nothing."""
+    """Suspects, and what the rule wants to see before it says more. no_data: it could not look, so its silence means nothing."""
 
     suspects: tuple[Suspect, ...] = ()
     requests: frozenset[RequestKind] = frozenset()
-    blind: bool = False
+    no_data: bool = False
 
 
 class Rule(Protocol):

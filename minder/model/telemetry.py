@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from minder.model.job_mode import JobMode
 
-__all__ = ["Attempt", "ExcerptPanel", "Flow", "Sample", "TelemetryExcerpt", "Window"]
+__all__ = ["ConnectivityProbe", "ExcerptPanel", "Flow", "Sample", "TelemetryExcerpt", "Window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ConnectivityProbe:
     """One try of a machine to reach a peer's address over the job's network; `reached` if anything there answered, or refused.
 
     Addresses are IPs without a port.

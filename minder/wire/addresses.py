@@ -1,10 +1,24 @@
-"""Addresses to listen on: which of them only this machine can reach."""
+"""Addresses to listen on, and which of them only this machine can reach."""
 
 from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["is_loopback"]
+from minder.model.errors import BadInputError
+
+__all__ = ["is_loopback", "parse_address"]
+
+
+def parse_address(text: str, what: str, example: str) -> tuple[str, int]:
+    """Host and port of "HOST:PORT" or "[IPV6]:PORT"; ":PORT" is on 127.0.0.1. what: the option or key that says so. Raises BadInputError.
+
+    >>> parse_address("[::1]:9401", "--listen", "127.0.0.1:9401")
+    ('::1', 9401)
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise BadInputError(f'{what} "{text}" is no address: give one like {example}')
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def is_loopback(host: str) -> bool:

@@ -15,7 +15,7 @@ from minder.edge.agent.capture import parse_request
 from minder.edge.agent.reach import try_peers
 from minder.edge.exporters.flows import FlowExporter
 from minder.edge.exporters.jobs import JobProcess
-from minder.model.telemetry import Attempt
+from minder.model.telemetry import ConnectivityProbe
 
 ME = [JobProcess(os.getpid(), "j", 0)]
 
@@ -31,7 +31,7 @@ def pair() -> Iterator[None]:
         yield
 
 
-def tried(limit_s: float = 5.0) -> list[Attempt]:
+def tried(limit_s: float = 5.0) -> list[ConnectivityProbe]:
     return asyncio.run(try_peers("m0", ME, time.monotonic() + limit_s))
 
 

@@ -22,7 +22,7 @@ import minder.app.build
 from minder.act.controller import recover
 from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
-from minder.act.controller.exporter import Gauges, Sight
+from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.held import HeldJob
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.replaying import Replaying

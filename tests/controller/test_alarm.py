@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minder.act.controller.exporter import Gauges
+from minder.act.controller.gauges import Gauges
 from minder.act.controller.status import read_status
 from minder.app.build import build
 from minder.config import JobConfig, MachineConfig

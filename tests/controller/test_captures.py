@@ -11,9 +11,9 @@ import pytest
 
 from minder.act.controller.captures import Captures, Connections
 from minder.model.errors import WireError
-from minder.model.evidence import Statement
+from minder.model.evidence import CaptureFinding
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
-from minder.model.telemetry import Attempt, Flow
+from minder.model.telemetry import ConnectivityProbe, Flow
 from minder.model.topology import Parallelism
 from minder.wire.codec import to_json
 
@@ -64,7 +64,7 @@ def observe(generation: int = 1) -> Observation:
     return Observation(1000.0, job=job, fleet=fleet)
 
 
-def statements(agents: Agents, *kinds: str, generation: int = 1) -> list[Statement]:
+def statements(agents: Agents, *kinds: str, generation: int = 1) -> list[CaptureFinding]:
     """What comes of one request."""
     witnesses = Captures(agents, lambda: 1000.0, Parallelism(data=4), gap_s=0.0)  # type: ignore[arg-type]
     try:
@@ -200,7 +200,7 @@ def connections(agents: Agents, told: dict[str, Any]) -> Connections:
 
 def test_a_machine_that_somebody_took_over_tells_of_itself_only() -> None:
     """Its connections, its tries and its stacks are its own, whoever it says they are of."""
-    reach = to_json(Attempt("m2", 1000.0, "10.0.0.2", "10.0.0.3", False, 1.0))
+    reach = to_json(ConnectivityProbe("m2", 1000.0, "10.0.0.2", "10.0.0.3", False, 1.0))
     seen = connections(Agents(), {"m1": {"machine": "m2", "flows": [flow_of("m2")], "reach": [reach]}, "m2": {"flows": []}})
     assert {item.machine for item in (*seen.flows, *seen.attempts)} == {"m1"} and len(seen.attempts) == 1
     agents = Agents({"m1": READING})
@@ -219,10 +219,10 @@ def test_nonsense_from_one_machine_takes_nothing_from_what_the_others_tell(nonse
     assert [item.machines for item in statements(agents, "stacks")[0].suspects] == [("m2",)]
 
 
-def rounds(agents: Agents, count: int = 1) -> list[Statement]:
+def rounds(agents: Agents, count: int = 1) -> list[CaptureFinding]:
     """What comes of so many requests, one after the other."""
     witnesses = Captures(agents, lambda: 1000.0, Parallelism(data=4), gap_s=60.0)  # type: ignore[arg-type]
-    found: list[Statement] = []
+    found: list[CaptureFinding] = []
     try:
         for _ in range(count):
             witnesses.request(frozenset({"round"}), observe(), 999.0)
@@ -273,7 +273,7 @@ def test_the_first_look_is_handed_out_before_the_second_is_taken() -> None:
     witnesses = Captures(agents, lambda: 1000.0, Parallelism(data=4), gap_s=30.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset({"stacks"}), observe(), 990.0)
-        end_s, found = time.monotonic() + 10.0, list[Statement]()
+        end_s, found = time.monotonic() + 10.0, list[CaptureFinding]()
         while not found and time.monotonic() < end_s:
             found += witnesses.take_statements(1)
             time.sleep(0.01)

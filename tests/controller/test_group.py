@@ -12,7 +12,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.stall import StallRule
-from minder.model.evidence import Statement, Suspect, Verdict
+from minder.model.evidence import CaptureFinding, Suspect, Verdict
 from minder.model.observation import Observation, WorkerView
 from minder.model.topology import Parallelism
 from minder.record.incidents import kinds
@@ -35,7 +35,7 @@ class Told:
             self._stopped_s = observation.now_s
         fleet = {name: replace(view, workers=self._workers(name, view.workers)) for name, view in observation.fleet.items()}
         sure = Suspect(observation.now_s, "stacks", "machine", ("m1",), "stall", 0.97, self._stopped_s, "evict")
-        stacks = (Statement(observation.now_s, "stacks", (sure,)),) if self._ticks == STALLS_AT + 20 else ()
+        stacks = (CaptureFinding(observation.now_s, "stacks", (sure,)),) if self._ticks == STALLS_AT + 20 else ()
         seen = replace(observation, fleet=fleet, statements=stacks)
         self._tracker.update(seen)
         return self._judge.judge(seen)[0]

@@ -17,7 +17,7 @@ import pytest
 
 import minder.app.build
 from minder.act.controller import recover
-from minder.act.controller.exporter import Gauges, Sight
+from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.status import read_status
 from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig, TelemetryConfig

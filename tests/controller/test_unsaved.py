@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller import context as module
-from minder.act.controller.context import CheckpointLook, JobWork, restart_s, unsaved_s
+from minder.act.controller import job_work as module
+from minder.act.controller.job_work import CheckpointLook, JobWork, restart_s, unsaved_s
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
 from minder.model.evidence import Signal

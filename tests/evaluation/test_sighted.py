@@ -10,7 +10,7 @@ import pytest
 
 from minder.ingest.sources.jobfile import RecordedJob
 from minder.ingest.sources.recorder import Recorder
-from minder.model.evidence import Evidence, Statement, Suspect, Verdict
+from minder.model.evidence import CaptureFinding, Evidence, Suspect, Verdict
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
 from minder.model.telemetry import Flow, Sample
 from minder.model.topology import Parallelism
@@ -111,13 +111,13 @@ def test_without_what_the_controller_saw_it_is_a_recording_like_anybody_elses(re
     assert list(replay(folder)) == []
 
 
-def round_of(at_s: float, machine: str | None) -> Statement:
+def round_of(at_s: float, machine: str | None) -> CaptureFinding:
     """A capture of a job that steps on: everybody waits for this machine."""
     where = (Evidence("stacks", machine, "outside any collective: in count_tokens (train.py)"),)
     reported = (
         () if machine is None else (Suspect(START_S + at_s, "stacks", "machine", (machine,), "stall", 0.7, START_S + at_s, "evict", where),)
     )
-    return Statement(START_S + at_s, "round", reported)
+    return CaptureFinding(START_S + at_s, "round", reported)
 
 
 @pytest.mark.parametrize(("until_s", "expected"), [(120, [("machine", "page", (SICK,), "slowdown")]), (90, [])], ids=["whole", "half"])

@@ -28,7 +28,7 @@ from minder.act.controller.captures import Connections
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig, StandbyConfig
 from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
-from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import Observation
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.orders import order_eviction, order_restart
@@ -96,7 +96,7 @@ class SimWitnesses:
     def take_flows(self, generation: int) -> Connections:
         return Connections()
 
-    def take_statements(self, generation: int) -> Sequence[Statement]:
+    def take_statements(self, generation: int) -> Sequence[CaptureFinding]:
         asked, self._asked = self._asked, None
         if asked is None or asked[0] != generation:
             return ()
@@ -104,7 +104,7 @@ class SimWitnesses:
         held = [item.name for item in self.world.running() if item.frozen]
         stands = self.world.clock.steady_s() - self.world.stepped_s > 2.0
         suspects = tuple(_stopped(name, now_s) for name in held)
-        return (Statement(now_s, "stacks", suspects, stands),)
+        return (CaptureFinding(now_s, "stacks", suspects, stands),)
 
     def close(self) -> None: ...
 

@@ -79,7 +79,7 @@ def test_a_launcher_without_a_size_starts_none(settings: LaunchSettings, started
         ({"cache_bytes": "lots"}, "give a size such as 64G"),
         ({"cache_bytes": ""}, "go with --cache-bytes"),
         ({"host": "0.0.0.0"}, "give --cache-listen ADDRESS:0"),
-        ({"cache_listen": "here"}, "give ADDRESS:PORT"),
+        ({"cache_listen": "here"}, "is no address"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: LaunchSettings, changes: dict[str, Any], message: str) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from minder.edge.launcher import spawn
 from minder.edge.launcher.settings import LaunchSettings
+from minder.model.resources import child_python_path
 
 
 def _settings(tmp_path: Path, **changes: object) -> LaunchSettings:
@@ -76,6 +80,21 @@ def test_a_file_beside_the_job_that_is_called_like_a_module_of_python_is_not_tak
     said = (tmp_path / "log").read_text()
     _end(spawned)
     assert f"from the script folder False {home}" in said
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_checkout_used_from_its_folder_is_on_the_path_of_workers_unless_an_install_maps_it(
+    monkeypatch: pytest.MonkeyPatch, mapped: bool
+) -> None:
+    """On the path its `datasets/` would pass for the package of that name."""
+    root = Path(spawn.__file__).parents[3]
+    spec = ModuleSpec("minder", None, origin=str(root / "minder" / "__init__.py"))
+    finder = SimpleNamespace(find_spec=lambda name, path: spec if mapped and name == "minder" else None)
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(sys, "path", ["", *(item for item in sys.path[1:] if item != str(root))])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert child_python_path() == ({} if mapped else {"PYTHONPATH": str(root)})
 
 
 @pytest.mark.root

@@ -78,7 +78,7 @@ def test_while_nobody_answers_the_rule_is_blind_and_afterwards_nothing_is_missin
         hosts.gone = "the cluster is lost" if 150 <= t < 260 else ""
         expected = look(one, row)
         result = other.observe(Observation(float(row.times_T[0]), row))
-        assert result.blind == bool(hosts.gone)
+        assert result.no_data == bool(hosts.gone)
         assert bool(detector.trouble) == bool(hosts.gone)
         if hosts.gone:
             assert result.suspects == () and other.scores is None

@@ -11,9 +11,9 @@ from minder.record.incidents.approvals import APPROVAL_KINDS, fold_approvals
 from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
 from minder.record.store.events import EventQuery, EventStore
 from minder.wire.codec import to_json
+from serve.approval_index import ApprovalIndex
 from serve.incident_index import IncidentIndex
 from serve.job_index import JOB_KINDS, JobIndex
-from serve.question_index import QuestionIndex
 from serve.state import Service
 from tests.serve.conftest import verdict_of, write_past
 
@@ -67,7 +67,7 @@ def test_they_agree_with_the_ledger_while_it_grows(ledger: Ledger, service: Serv
             assert machines.records(None) == fold_machines(every)
             own = [event for event in every if event.job in (None, "moe")]
             assert machines.records(("moe",)) == fold_machines(own)
-            for questions in (service.questions, QuestionIndex(service.events)):
+            for questions in (service.questions, ApprovalIndex(service.events)):
                 assert questions.approvals() == fold_approvals(service.events.select(EventQuery(kinds=APPROVAL_KINDS)))
             for item in index.newest_first():
                 assert index.whole(item.summary.id) == fold_incident(service.events.select(EventQuery(incident=item.summary.id)))

@@ -12,9 +12,9 @@ from minder.ingest.sources.jobfile import RecordedJob
 from minder.ingest.sources.recorder import Recorder
 from minder.ingest.sources.recording import read_recording
 from minder.model.errors import RecordingError
-from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
-from minder.model.telemetry import Attempt, Flow
+from minder.model.telemetry import ConnectivityProbe, Flow
 from minder.model.topology import Parallelism
 
 JOB = RecordedJob("lab", ("m0", "m1"), ("s0",), parallelism=Parallelism(data=2))
@@ -47,12 +47,12 @@ def record(folder: Path, ticks: list[Observation], *, end: str = "closed", resum
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_every_tick_comes_back_as_it_was(tmp_path: Path, end: str) -> None:
     tried = (
-        Attempt("m0", START_S + 2.5, "10.0.0.1", "10.0.0.2", False, 1.5),
-        Attempt("m0", START_S + 2.5, "10.0.0.1", "10.0.0.3", True, 0.25),
+        ConnectivityProbe("m0", START_S + 2.5, "10.0.0.1", "10.0.0.2", False, 1.5),
+        ConnectivityProbe("m0", START_S + 2.5, "10.0.0.1", "10.0.0.3", True, 0.25),
     )
     why = Evidence("stacks", "m1", "outside any collective: reading a file", since_s=START_S)
     suspect = Suspect(START_S + 2, "stacks", "machine", ("m1",), "stall", 0.9, START_S + 1, "evict", (why,))
-    said = (Statement(START_S + 2, "stacks", (suspect,)), Statement(START_S + 2, "collectives"))
+    said = (CaptureFinding(START_S + 2, "stacks", (suspect,)), CaptureFinding(START_S + 2, "collectives"))
     third = replace(tick(3.0, flows=(a_flow(),)), attempts=tried, statements=said)
     ticks = [tick(1.0), tick(2.125), third, tick(4.0, generation=2)]
     record(tmp_path / "r", ticks, end=end)

@@ -12,7 +12,7 @@ import pytest
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.model.evidence import Signal, Statement, Suspect, Verdict
+from minder.model.evidence import CaptureFinding, Signal, Suspect, Verdict
 from minder.model.observation import JobView, Observation, RuleResult
 from minder.model.telemetry import Window
 
@@ -50,8 +50,8 @@ def suspect(source: str = "stacks", machine: str = "m2", **changes: Any) -> Susp
     return replace(Suspect(TAKEN_S, source, "machine", (machine,), "stall", 0.8, TAKEN_S, "evict"), **changes)
 
 
-def says(*suspects: Suspect, source: str = "stacks", at_s: float = TAKEN_S) -> dict[float, tuple[Statement, ...]]:
-    return {at_s: (Statement(at_s, source, suspects),)}  # type: ignore[arg-type]
+def says(*suspects: Suspect, source: str = "stacks", at_s: float = TAKEN_S) -> dict[float, tuple[CaptureFinding, ...]]:
+    return {at_s: (CaptureFinding(at_s, source, suspects),)}  # type: ignore[arg-type]
 
 
 class Telemetry:
@@ -71,7 +71,7 @@ class Telemetry:
 
 def run(
     window: Callable[[float], Window] | None,
-    said: Mapping[float, tuple[Statement, ...]],
+    said: Mapping[float, tuple[CaptureFinding, ...]],
     telemetry: Telemetry | None = None,
     signals: Mapping[float, Signal] | None = None,
     end_s: int = 240,
@@ -173,7 +173,7 @@ def test_a_stall_never_becomes_the_usual_and_its_episode_lasts() -> None:
 
 
 def live(
-    said: Mapping[float, tuple[Statement, ...]], other: Telemetry | None = None, end_s: int = 240
+    said: Mapping[float, tuple[CaptureFinding, ...]], other: Telemetry | None = None, end_s: int = 240
 ) -> tuple[list[Verdict], list[float]]:  # fmt: skip
     """Verdicts, and when captures were asked for. The job stands from STOPS_S on."""
     tracker = JobTracker()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minder.diagnose.verdicts.flow_findings import find_broken, find_cut_off, find_silent, find_slow_paths, find_unread
 from minder.diagnose.verdicts.flows import data_flows, peer_of
-from minder.model.telemetry import Attempt, Flow
+from minder.model.telemetry import ConnectivityProbe, Flow
 
 Make = Callable[..., Any]
 Change = Callable[[str, str], Mapping[str, Any]]
@@ -87,12 +87,12 @@ def test_a_receiver_without_room_answers_its_probes(make_scene: Make) -> None:
     assert find_broken(data_flows(flows)) == []
 
 
-def tries(scene: Any, reached: Callable[[str, str], bool], at_s: float = 12.0) -> list[Attempt]:
+def tries(scene: Any, reached: Callable[[str, str], bool], at_s: float = 12.0) -> list[ConnectivityProbe]:
     """Every machine of a ring tries its two neighbours."""
     series = data_flows(scene.ring(10.0, lambda one, two: {}))
     host = {machine: local.rsplit(":", 1)[0] for machine, local, _ in series}
     ring = [(key[0], peer) for key in series if (peer := peer_of(key, series)) is not None]
-    return [Attempt(one, at_s, host[one], host[two], reached(one, two), 0.001) for one, two in ring]
+    return [ConnectivityProbe(one, at_s, host[one], host[two], reached(one, two), 0.001) for one, two in ring]
 
 
 def test_the_common_end_of_failed_tries_is_cut_off(make_scene: Make) -> None:

@@ -12,7 +12,7 @@ import pytest
 from minder.diagnose.job_mode.activity import Activity
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import HangRule, Standing
-from minder.model.evidence import Evidence, Signal, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Signal, Suspect
 from minder.model.observation import JobView, Observation
 from minder.model.telemetry import Window
 
@@ -38,7 +38,7 @@ class Play:
     ) -> Play:  # fmt: skip
         wanted = False
         for now_s in map(float, range(end_s)):
-            statements = (Statement(now_s, "stacks", self.accused, stands(now_s)),) if wanted else ()
+            statements = (CaptureFinding(now_s, "stacks", self.accused, stands(now_s)),) if wanted else ()
             events = tuple(item for at_s, item in (signals or {}).items() if at_s == now_s)
             observation = Observation(now_s, self._window(now_s, tell(now_s)), events, self.job, statements=statements)
             self.tracker.update(observation)

@@ -11,9 +11,9 @@ import pytest
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.flow_findings import FlowFinding, fuse_findings
 from minder.diagnose.verdicts.stall import StallRule
-from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import RuleResult
-from minder.model.telemetry import Attempt
+from minder.model.telemetry import ConnectivityProbe
 from minder.model.topology import Parallelism
 
 Make = Callable[..., Any]
@@ -30,7 +30,7 @@ class Watch:
             scene.answer(at_s, 2 * at_s)
             assert self.look(at_s + 0.1) == RuleResult()
 
-    program: tuple[Statement, ...] = ()  # what stacks say from now on
+    program: tuple[CaptureFinding, ...] = ()  # what stacks say from now on
 
     def look(self, at_s: float, flows: Any = (), signals: Any = (), ticking: tuple[str, ...] | None = None, tries: Any = ()) -> RuleResult:
         """`ticking`: machines whose worker's own thread still runs (None: all)."""
@@ -101,7 +101,7 @@ def test_who_is_silent_because_its_program_is_sick_is_not_evicted_and_unread_byt
         return {"last_send_age_s": 11.8 if one == "m3" else 11.0}
 
     watch.look(24.0)
-    watch.program = (Statement(scene.see(24.0).now_s, "stacks", (sick,)),)
+    watch.program = (CaptureFinding(scene.see(24.0).now_s, "stacks", (sick,)),)
     assert watch.look(28.0).suspects == ()
     watch.program = ()
     assert watch.look(31.0, watch.flows(31.0, silent)).suspects == ()
@@ -112,11 +112,11 @@ def test_who_is_silent_because_its_program_is_sick_is_not_evicted_and_unread_byt
 # Live: what connections name waits for one capture
 
 
-def accuse(scene: Any, at_s: float, *machines: str, source: str = "look", kind: str = "machine") -> tuple[Statement, ...]:
+def accuse(scene: Any, at_s: float, *machines: str, source: str = "look", kind: str = "machine") -> tuple[CaptureFinding, ...]:
     now_s = scene.see(at_s).now_s
     told = tuple(Evidence("stacks", name, "outside any collective: sleeping") for name in machines)
     suspect = Suspect(now_s, "stacks", kind, machines, "stall", 0.8, now_s, "evict", told)  # type: ignore[arg-type]
-    return (Statement(now_s, source, (suspect,) if machines or kind == "job" else ()),)  # type: ignore[arg-type]
+    return (CaptureFinding(now_s, source, (suspect,) if machines or kind == "job" else ()),)  # type: ignore[arg-type]
 
 
 def silent_and_behind(watch: Watch) -> Callable[[float], RuleResult]:
@@ -214,7 +214,9 @@ def test_of_one_dead_connections_two_ends_the_one_that_reaches_nobody_is_named(s
     result = watch.look(25.0, flows)
     assert result.suspects == () and result.requests == {"flows", "reach"}
     host = {flow.machine: flow.local.rsplit(":", 1)[0] for flow in flows}
-    tries = [Attempt(one, 25.0, host[one], host[two], "m2" not in (one, two), 0.001) for one in host for two in host if one != two]
+    tries = [
+        ConnectivityProbe(one, 25.0, host[one], host[two], "m2" not in (one, two), 0.001) for one in host for two in host if one != two
+    ]
     (suspect,) = watch.look(26.0, watch.flows(26.0, change), tries=tries).suspects
     assert (suspect.machines, suspect.tier) == (("m2",), "evict")
     assert any("reaches" in item.message for item in suspect.evidence)
@@ -280,7 +282,7 @@ def test_independent_findings_add_up_and_never_reach_certainty() -> None:
 def test_a_stall_is_told_after_a_minute_and_one_for_a_checkpoint_after_five(scene: Any, alone: Any, told_s: float) -> None:
     watch = Watch(scene)
     saves = Suspect(scene.see(24.0).now_s, "stacks", "job", (), "stall", 0.5, scene.see(20.0).now_s, alone=alone)
-    watch.program = (Statement(scene.see(24.0).now_s, "stacks", (saves,)),)
+    watch.program = (CaptureFinding(scene.see(24.0).now_s, "stacks", (saves,)),)
     looks = {float(at_s): watch.look(float(at_s)).suspects for at_s in range(24, 340)}
     (first,) = [at_s for at_s, found in looks.items() if found][:1]
     assert told_s < first < told_s + 3.0

@@ -10,9 +10,9 @@ import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.start import StartRule
-from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import JobView, Observation
-from minder.model.telemetry import Attempt, Window
+from minder.model.telemetry import ConnectivityProbe, Window
 
 Make = Callable[..., Any]
 
@@ -24,7 +24,7 @@ def job(generation: int, machines: tuple[str, ...], phase: str = "starting", sta
 def suspects(rule: StartRule, now_s: float, view: JobView, against: str = "") -> Any:
     """against: whom stacks name at that moment."""
     accused = Suspect(now_s, "stacks", "machine", (against,), "stall", 0.8, now_s, "evict", (Evidence("stacks", against, "sleeping"),))
-    said = (Statement(now_s, "stacks", (accused,), True),) if against else ()
+    said = (CaptureFinding(now_s, "stacks", (accused,), True),) if against else ()
     return rule.observe(Observation(now_s, job=view, statements=said)).suspects
 
 
@@ -176,9 +176,9 @@ def test_a_generation_that_stepped_is_never_accused(scene: Any) -> None:
     assert rule.observe(scene.see(500.0)).suspects == ()
 
 
-def attempt(machine: str, peer: str, reached: bool) -> Attempt:
+def attempt(machine: str, peer: str, reached: bool) -> ConnectivityProbe:
     hosts = {"a": "10.0.0.1", "s": "10.0.0.2", "c": "10.0.0.3"}
-    return Attempt(machine, 127.0, hosts[machine], hosts[peer], reached, 1.5)
+    return ConnectivityProbe(machine, 127.0, hosts[machine], hosts[peer], reached, 1.5)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.stall import StallRule
 from minder.diagnose.verdicts.votes import VotesRule
-from minder.model.evidence import Evidence, Statement, Suspect, Verdict
+from minder.model.evidence import CaptureFinding, Evidence, Suspect, Verdict
 from minder.model.observation import Observation, RuleResult
 from minder.model.topology import Parallelism
 
@@ -21,13 +21,13 @@ USUAL, SLOW = 4.0, 0.5  # steps a second
 Flags = Sequence[str]
 
 
-def flags(observation: Observation, flagged: Flags, **changes: Any) -> Statement:
+def flags(observation: Observation, flagged: Flags, **changes: Any) -> CaptureFinding:
     """One round that would evict these, or nobody."""
     at_s = observation.now_s
     evidence = tuple(Evidence("stacks", name, "outside any collective: in count_tokens (train.py)") for name in flagged)
     kind = "machine" if len(flagged) == 1 else "group"
     own = replace(Suspect(at_s, "stacks", kind, tuple(flagged), "stall", 0.75, at_s, "evict", evidence), **changes)  # type: ignore[arg-type]
-    return Statement(at_s, "round", (own,) if flagged else ())
+    return CaptureFinding(at_s, "round", (own,) if flagged else ())
 
 
 @dataclass

@@ -49,10 +49,10 @@ from minder.diagnose.stacks import (
 )
 from minder.diagnose.stacks.places import topology_of
 from minder.model.errors import WireError
-from minder.model.evidence import Statement, Suspect
+from minder.model.evidence import CaptureFinding, Suspect
 from minder.model.log import event
 from minder.model.observation import JobView, MachineView, Observation, RequestKind
-from minder.model.telemetry import Attempt, Flow
+from minder.model.telemetry import ConnectivityProbe, Flow
 from minder.model.topology import Parallelism, Topology
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
@@ -61,7 +61,7 @@ __all__ = ["Captures", "Connections", "judge_dumps", "name_ranks", "stands_still
 
 T = TypeVar("T")
 _log = logging.getLogger("minder.controller")
-R = TypeVar("R", Flow, Attempt)
+R = TypeVar("R", Flow, ConnectivityProbe)
 _GAP_S = 2.0  # between two looks at the stacks: a job that moves stands elsewhere by then
 _LOOK_S = 6.0
 _PAUSE_S = 15.0  # a look takes its time from the machines, so not one after the other
@@ -76,7 +76,7 @@ class Connections:
     """What the agents reported of connections."""
 
     flows: Sequence[Flow] = ()
-    attempts: Sequence[Attempt] = ()
+    attempts: Sequence[ConnectivityProbe] = ()
 
 
 @dataclass(slots=True)
@@ -97,10 +97,10 @@ class Captures:
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="minder-capture")
         self._closing = threading.Event()
         self._flows: _Pending[Connections] | None = None
-        self._looks: _Pending[list[Statement]] | None = None
+        self._looks: _Pending[list[CaptureFinding]] | None = None
         self._looked_s = float("-inf")
-        self._first: queue.SimpleQueue[tuple[int, Statement]] = queue.SimpleQueue()
-        self._round: _Pending[list[Statement]] | None = None
+        self._first: queue.SimpleQueue[tuple[int, CaptureFinding]] = queue.SimpleQueue()
+        self._round: _Pending[list[CaptureFinding]] | None = None
 
     def request(self, requests: frozenset[RequestKind], observation: Observation, since_s: float) -> None:
         """Ask the job's agents. since_s: when the job last moved; a dump from before says nothing of what it waits for."""
@@ -127,9 +127,9 @@ class Captures:
         self._flows = None
         return pending.future.result() if pending.generation == generation else Connections()
 
-    def take_statements(self, generation: int) -> Sequence[Statement]:
+    def take_statements(self, generation: int) -> Sequence[CaptureFinding]:
         """As `take_flows`, of stacks and collectives."""
-        found: list[Statement] = []
+        found: list[CaptureFinding] = []
         while not self._first.empty():
             asked, statement = self._first.get()
             found += [statement] if asked == generation else []
@@ -151,14 +151,14 @@ class Captures:
     def _ask_flows(self, machines: Sequence[str], what: list[str]) -> Connections:
         samples, interval_s = (_FLOW_LOOKS, _FLOW_GAP_S) if len(machines) <= _MANY else (_MANY_LOOKS, _MANY_GAP_S)
         answers = self._fleet.capture(machines, what, 3.0, samples=samples, interval_s=interval_s)
-        return Connections(_records(Flow, answers, "flows"), _records(Attempt, answers, "reach"))
+        return Connections(_records(Flow, answers, "flows"), _records(ConnectivityProbe, answers, "reach"))
 
     def _look(
         self, wanted: frozenset[RequestKind], job: JobView, fleet: Mapping[str, MachineView], since_s: float
-    ) -> list[Statement]:  # fmt: skip
+    ) -> list[CaptureFinding]:  # fmt: skip
         """Stacks twice, the second time with compiled frames where the first look accuses a machine: a wait in C looks like the line of
         the script that it is called from. Dumps are asked for in between."""
-        topology, found = topology_of(job, self._parallelism), list[Statement]()
+        topology, found = topology_of(job, self._parallelism), list[CaptureFinding]()
         axes = self._parallelism if topology is None else topology.parallelism
         stacks, ends_s = bool(wanted & {"stacks", "still"}), time.monotonic()
         captures: list[Capture] = []
@@ -166,26 +166,26 @@ class Captures:
             taken_s = self._now_s()
             captures, ends_s = [self._capture(job.machines, (), fleet, topology)], time.monotonic() + self._gap_s
             first = analyse_captures(captures, topology)
-            self._first.put((job.generation, Statement(taken_s, "look", name_ranks(suspects_from_stacks(first, taken_s), first))))
+            self._first.put((job.generation, CaptureFinding(taken_s, "look", name_ranks(suspects_from_stacks(first, taken_s), first))))
         if "dumps" in wanted:
             asked_s = self._now_s()
             suspects = judge_dumps(self._fleet.dumps(job.machines, _LOOK_S / 2), job.rank_machine, axes, since_s, asked_s)
-            found.append(Statement(asked_s, "collectives", suspects))
+            found.append(CaptureFinding(asked_s, "collectives", suspects))
         if stacks:
             self._closing.wait(max(0.0, ends_s - time.monotonic()))
             taken_s, accused = self._now_s(), [suspect.machine for suspect in first.suspects]
             captures.append(self._capture(job.machines, accused, fleet, topology))
             both = analyse_captures(captures, topology)
             said = name_ranks(suspects_from_stacks(both, taken_s), both)
-            found.append(Statement(taken_s, "stacks", said, stands_still(captures[0], captures[1], topology, self.gpus)))
+            found.append(CaptureFinding(taken_s, "stacks", said, stands_still(captures[0], captures[1], topology, self.gpus)))
         return found
 
-    def _look_once(self, job: JobView, fleet: Mapping[str, MachineView]) -> list[Statement]:
+    def _look_once(self, job: JobView, fleet: Mapping[str, MachineView]) -> list[CaptureFinding]:
         """One round of a job that moves: all machines at once and nothing twice, since a moment later they stand elsewhere."""
         topology = topology_of(job, self._parallelism)
         taken_s = self._now_s()
         finding = judge_round(self._capture(job.machines, (), fleet, topology), topology)
-        return [Statement(taken_s, "round", suspects_from_stacks(finding, taken_s))]
+        return [CaptureFinding(taken_s, "round", suspects_from_stacks(finding, taken_s))]
 
     def _capture(
         self, machines: Sequence[str], native: Sequence[str], fleet: Mapping[str, MachineView], topology: Topology | None

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from minder.act.controller.backlog import Item
 from minder.act.controller.held import Held, HeldJob, Hold, MakeContext, Suspends
-from minder.act.controller.state import JobState, open_hold
+from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.recovery.generation_plan import machine_order
 from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful
@@ -40,7 +40,6 @@ __all__ = ["SOURCE", "Diagnosing", "probe_evidence", "probe_verdict"]
 SOURCE = "probes"  # of verdicts
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
 _SURE = 0.95
-_ORDERS = (kinds.JOB_REGISTERED, kinds.JOB_ENDED, kinds.INTENT, kinds.GENERATION_STARTED)
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class _Run(Held):
 
 
 class Diagnosing(Hold[_Run]):
-    """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
+    """Every probe on every machine of a job that stands. Every method raises LedgerError."""
 
     action: Literal["diagnose"] = "diagnose"
     part = "diagnosis"  # of a tick
@@ -73,45 +72,19 @@ class Diagnosing(Hold[_Run]):
     def limit_s(self) -> float:
         return self._config.diagnose_limit_s
 
-    def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
-        """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
-        intent = self._held.intent(decision.operation_id)
-        self._run = self._new_run(decision, list(items), incident, intent, self._clock.steady_s())
-
-    def take_up(self) -> str:
-        """What an earlier controller had begun; one line, "" for nothing."""
-        intent = open_hold(self._ledger.events(job=self._state.name, kinds=_ORDERS), "diagnose")
-        if intent is None or not self._state.is_held:
-            return ""
-        decision = from_json(Decision, intent.payload["decision"])
-        passed_s = min(max(0.0, self._clock.now_s() - intent.time_s), self._config.diagnose_limit_s)
-        incident = str(intent.incident)
-        run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.steady_s() - passed_s)
-        self._run = run
-        if self._ledger.result(run.operation_id) is not None:
-            self._settle(run, "")
-            return f"the tests of {self._state.name} are over: what they found is decided on"
-        self._recovery.suspend(decision, incident)
-        return f"goes on with the tests of {self._state.name} ({run.operation_id})"
-
-    def tick(self) -> None:
-        run = self._present()
-        if run is None and self._state.is_held:  # the ledger could not be written just when it began
-            self.take_up()
-        if run is None or run.over:
-            return
-        why = self._held.ended_because(run, "diagnose")
-        if why or self._passed_s(run) >= self._config.diagnose_limit_s:
-            self._end(run, why)
-        elif self._state.phase == "suspended":
-            self._begin_tests(run)
-        else:
-            self._ask(run)
-
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
         machines = machine_order(self._state.rank_machine)
         names = self._chosen(decision, machines)
         return _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s, names)
+
+    def _go_on(self, run: _Run) -> None:
+        if self._state.phase == "suspended":
+            self._begin_tests(run)
+        else:
+            self._ask(run)
+
+    def _settle_again(self, run: _Run) -> None:
+        self._settle(run, "")
 
     def _chosen(self, decision: Decision, machines: Sequence[str]) -> tuple[str, ...]:
         """Every probe of one machine; alignment where numbers are in doubt, or are due to be looked at."""
@@ -183,7 +156,6 @@ class Diagnosing(Hold[_Run]):
         self.on_say(f"measuring again what only a comparison shows: {', '.join(again)}")
 
     def _end(self, run: _Run, why: str) -> None:
-        """Before all is known: by a person, or by the time limit."""
         run.answers |= {name: found for name, found in run.partial.items() if name not in run.answers}
         left = [name for name in run.machines if name not in run.answers and name not in run.untested]
         run.untested |= dict.fromkeys(left, why or f"not done within {self._config.diagnose_limit_s:.0f} s")

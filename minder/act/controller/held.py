@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.state import JobState
+from minder.act.controller.state import JobState, open_hold
 from minder.act.policy import timing
 from minder.act.policy.case import Case
 from minder.act.policy.config import PolicyConfig
@@ -21,12 +21,14 @@ from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Verdict
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, kinds
+from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
 __all__ = ["Held", "HeldJob", "Hold", "MakeContext", "Suspends"]
 
 _SUSPEND_S = 15.0  # by then a launcher has ended its workers
 _OVERDUE_S = 30.0  # past the limit: then the job goes on, whatever holds the end up
+_ORDERS = (kinds.JOB_REGISTERED, kinds.JOB_ENDED, kinds.INTENT, kinds.GENERATION_STARTED)
 MakeContext = Callable[[JobState, Sequence[str], float], PolicyContext]
 
 
@@ -119,7 +121,10 @@ Run = TypeVar("Run", bound=Held)
 
 
 class Hold(Generic[Run]):
-    """What holds a job asks of each tick. what: in words, with its article. Every method raises LedgerError."""
+    """What holds a job: `tick` once per tick, before the decisions; then `take_items` are to be decided on. what: in words. Every method
+    raises LedgerError."""
+
+    action: Literal["diagnose", "replay"]
 
     def __init__(self, held: HeldJob, recovery: Suspends, what: str) -> None:
         self._held, self._recovery, self._what = held, recovery, what
@@ -143,6 +148,36 @@ class Hold(Generic[Run]):
         """Whether the job stands although it is over."""
         run = self._present()
         return run is not None and run.over
+
+    def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
+        """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
+        self._run = self._new_run(decision, list(items), incident, self._held.intent(decision.operation_id), self._clock.steady_s())
+
+    def take_up(self) -> str:
+        """What an earlier controller had begun; one line, "" for nothing."""
+        intent = open_hold(self._ledger.events(job=self._state.name, kinds=_ORDERS), self.action)
+        if intent is None or not self._state.is_held:
+            return ""
+        decision, incident = from_json(Decision, intent.payload["decision"]), str(intent.incident)
+        passed_s = min(max(0.0, self._clock.now_s() - intent.time_s), self.limit_s)
+        run = self._run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.steady_s() - passed_s)
+        if self._ledger.result(run.operation_id) is not None:
+            self._settle_again(run)
+            return f"{self._state.name}: its {self._what} had come to an end; what was found is decided on"
+        self._recovery.suspend(decision, incident)
+        return f"goes on with the {self._what} of {self._state.name} ({run.operation_id})"
+
+    def tick(self) -> None:
+        run = self._present()
+        if run is None and self._state.is_held:  # the ledger could not be written just when it began
+            self.take_up()
+        if run is None or run.over:
+            return
+        why = self._held.ended_because(run, self.action)
+        if why or self._passed_s(run) >= self.limit_s:
+            self._end(run, why)
+        else:
+            self._go_on(run)
 
     def let_go(self) -> None:
         """Another operation holds the job from now on."""
@@ -168,6 +203,21 @@ class Hold(Generic[Run]):
         if run is not None and not run.over and self._passed_s(run) > self.limit_s + _OVERDUE_S:
             self._held.complete(run, "failed", f"not judged: the {self._what} could not be brought to an end")
             run.over, self._state.phase = True, "suspended"
+
+    def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> Run:
+        raise NotImplementedError
+
+    def _go_on(self, run: Run) -> None:
+        """What a tick does for one that is not over."""
+        raise NotImplementedError
+
+    def _end(self, run: Run, why: str) -> None:
+        """Before all is known: by a person (why), or by the time limit."""
+        raise NotImplementedError
+
+    def _settle_again(self, run: Run) -> None:
+        """It is over in the ledger, and an earlier controller has not decided on what was found."""
+        raise NotImplementedError
 
     def _present(self) -> Run | None:
         """A generation that was started meanwhile, or the job's end, ends it."""

@@ -19,7 +19,6 @@ from typing import Any, Literal, Protocol
 
 from minder.act.controller.backlog import Item
 from minder.act.controller.held import Held, HeldJob, Hold, Suspends
-from minder.act.controller.state import open_hold
 from minder.act.recovery.generation_plan import GenerationPlan, machine_order
 from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance, usual_order
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, ReplayLayout, fewer_layers, lay_out
@@ -44,7 +43,6 @@ _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks 
 _LATE_S = 15.0  # so long after a phase's time its answers are waited for
 _LEAST_PHASE_S = 10.0
 _SURE = 0.5  # of a finding: below this a person is called, and no machine goes
-_ORDERS = (kinds.JOB_REGISTERED, kinds.JOB_ENDED, kinds.INTENT, kinds.GENERATION_STARTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class _Recovers(Suspends, Protocol):
 
 
 class Replaying(Hold[_Run]):
-    """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
+    """Groups of the job's machines train alone while it stands. Every method raises LedgerError."""
 
     action: Literal["replay"] = "replay"
     part = "replay"  # of a tick
@@ -131,38 +129,6 @@ class Replaying(Hold[_Run]):
     @property
     def limit_s(self) -> float:
         return self._config.replay_limit_s
-
-    def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
-        """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
-        self._run = self._new_run(decision, list(items), incident, self._held.intent(decision.operation_id), self._clock.steady_s())
-
-    def take_up(self) -> str:
-        """What an earlier controller had begun; one line, "" for nothing."""
-        intent = open_hold(self._ledger.events(job=self._state.name, kinds=_ORDERS), self.action)
-        if intent is None or not self._state.is_held:
-            return ""
-        decision, incident = from_json(Decision, intent.payload["decision"]), str(intent.incident)
-        passed_s = min(max(0.0, self._clock.now_s() - intent.time_s), self._config.replay_limit_s)
-        run = self._run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.steady_s() - passed_s)
-        if self._ledger.result(run.operation_id) is not None:
-            self._settle(run, self._look(run))
-            return f"the replay of {self._state.name} is over: what it found is decided on"
-        self._recovery.suspend(decision, incident)
-        return f"goes on with the replay of {self._state.name} ({run.operation_id})"
-
-    def tick(self) -> None:
-        run = self._present()
-        if run is None and self._state.is_held:  # the ledger could not be written just when it began
-            self.take_up()
-        if run is None or run.over:
-            return
-        why = self._held.ended_because(run, self.action)
-        if why or self._left_s(run) <= 0.0:
-            self._end(run, why)
-        elif run.at is not None:
-            self._ask(run, run.at)
-        elif self._state.phase == "replaying" or not self._held.still_runs(self._fleet, run.machines, self._passed_s(run)):
-            self._go_on(run)
 
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
         machines = machine_order(self._state.rank_machine)
@@ -186,6 +152,15 @@ class Replaying(Hold[_Run]):
         return advance(layout, history, order=usual_order(layout))
 
     def _go_on(self, run: _Run) -> None:
+        if run.at is not None:
+            self._ask(run, run.at)
+        elif self._state.phase == "replaying" or not self._held.still_runs(self._fleet, run.machines, self._passed_s(run)):
+            self._advance(run)
+
+    def _settle_again(self, run: _Run) -> None:
+        self._settle(run, self._look(run))
+
+    def _advance(self, run: _Run) -> None:
         """The next phase, or the end."""
         self._held.phase(run, "suspend", "end")
         self._held.phase(run, "replay", "begin", f"{self._settings.runs} runs of {self._settings.steps} steps of each group")
@@ -295,7 +270,6 @@ class Replaying(Hold[_Run]):
         self._go_on(run)
 
     def _end(self, run: _Run, why: str) -> None:
-        """Before all is known: by a person, or by the time limit."""
         finding = self._look(run)
         late = f"not done within {self._config.replay_limit_s:.0f} s"
         self._settle(run, finding if finding.next is None else ReplayFinding("not_judged", why or late), why)

@@ -19,9 +19,9 @@ from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
 from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
-from minder.act.controller.exporter import Measures
 from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
+from minder.act.controller.measures import Measures
 from minder.act.controller.pool import Admits
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.replaying import Replaying

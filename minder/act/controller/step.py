@@ -34,7 +34,7 @@ from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import Size
 from minder.model.errors import LeaseLostError, LedgerError
-from minder.model.evidence import Signal, Statement, StepStudy, Verdict
+from minder.model.evidence import CaptureFinding, Signal, StepStudy, Verdict
 from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
@@ -398,7 +398,7 @@ class Controller:
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
         generation, unheard = self.state.generation, Connections()
         seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
-        nothing: Sequence[Statement] = ()
+        nothing: Sequence[CaptureFinding] = ()
         statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
         none, traces = list[StepStudy](), self._stages.traces
         studies = none if traces is None else self.guard("step traces", lambda: list(traces.take(generation)), none)

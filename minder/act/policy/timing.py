@@ -72,7 +72,7 @@ def in_progress(case: Case) -> Ruling:
     running += [case.context.in_progress] if case.context.in_progress else []
     overlap = sorted(set(case.machines) & set(case.planned))
     if running:
-        return stops("none", "already_in_progress", f"{running[0]} is under way: asked again when it ends")
+        return stops("none", "already_in_progress", f"operation {running[0]} in progress; will re-evaluate when it completes")
     if overlap:
         return stops("none", "already_in_progress", f"{', '.join(overlap)} is being evicted by this very decision")
     return passes()

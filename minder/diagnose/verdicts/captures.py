@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import Literal
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.model.evidence import Evidence, Statement, Suspect, Tier
+from minder.model.evidence import CaptureFinding, Evidence, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
 
 __all__ = ["PASSES_S", "Answer", "CapturesRule", "Looks", "passes"]
@@ -68,7 +68,7 @@ class CapturesRule:
         self._hold_s = hold_s
         self._asks = asks
         self._looks = 0  # answers heard since the job stalled
-        self._heard: dict[str, Statement] = {}
+        self._heard: dict[str, CaptureFinding] = {}
         self._signalled_s = -math.inf  # the newest step or phase that an event reported
         self._generation: int | None = None
 
@@ -106,7 +106,7 @@ class CapturesRule:
             return "no telemetry"
         return self._tracker.level.state(observation.now_s)
 
-    def _counts(self, statement: Statement, state: _JobState, observation: Observation) -> bool:
+    def _counts(self, statement: CaptureFinding, state: _JobState, observation: Observation) -> bool:
         stepped_s = -math.inf if math.isnan(self._tracker.steps.advanced_s) else self._tracker.steps.advanced_s
         moved = max(stepped_s, self._signalled_s) > statement.time_s + _STEPPED_S
         age_s = observation.now_s - statement.time_s
@@ -194,7 +194,7 @@ class Looks:
         self._final = False
         self._named_s: dict[str, float] = {}  # machine to when it was first asked about
 
-    def hear(self, statements: Iterable[Statement], since_s: float) -> None:
+    def hear(self, statements: Iterable[CaptureFinding], since_s: float) -> None:
         """since_s: when the job stopped. What was captured before shows another job."""
         for statement in statements:
             if statement.source == "round" or statement.time_s < since_s:

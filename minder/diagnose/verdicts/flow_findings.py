@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minder.diagnose.verdicts.flows import ON_THE_NETWORK, Series, counters_of, flow_state, host_of, peer_of
-from minder.model.telemetry import Attempt, Flow
+from minder.model.telemetry import ConnectivityProbe, Flow
 
 __all__ = [
     "FlowFinding",
@@ -100,7 +100,7 @@ def find_broken(series: Series) -> list[FlowFinding]:
     ]  # fmt: skip
 
 
-def find_cut_off(attempts: Iterable[Attempt], series: Series) -> list[FlowFinding]:
+def find_cut_off(attempts: Iterable[ConnectivityProbe], series: Series) -> list[FlowFinding]:
     """The end that all failed tries share, where other tries succeed; none where tries fail between others too.
 
     Where nothing at all can be reached, a firewall is the reason and no machine stands out. A pair counts by its newest try.
@@ -118,7 +118,7 @@ def find_cut_off(attempts: Iterable[Attempt], series: Series) -> list[FlowFindin
     return [FlowFinding(top, "cut off", 0.9, message, float(count), 0.0)]
 
 
-def find_unreached(machine: str, attempts: Iterable[Attempt], series: Series) -> list[FlowFinding]:
+def find_unreached(machine: str, attempts: Iterable[ConnectivityProbe], series: Series) -> list[FlowFinding]:
     """The machine itself, where no try from it or to it succeeds, and a peer that it does not reach is reached by others.
 
     For one machine that is suspected already: a ring has a single connection to it, and one failed try has two ends.
@@ -133,11 +133,11 @@ def find_unreached(machine: str, attempts: Iterable[Attempt], series: Series) ->
     return [FlowFinding(machine, "cut off", 0.8, message, float(len(mine)), 0.0)]
 
 
-def _newest_tries(attempts: Iterable[Attempt], series: Series) -> dict[tuple[str, str], Attempt]:
+def _newest_tries(attempts: Iterable[ConnectivityProbe], series: Series) -> dict[tuple[str, str], ConnectivityProbe]:
     """(who tried, whom) to the newest try, between machines whose addresses are known."""
     attempts = sorted(attempts, key=lambda item: item.time_s)
     hosts = {attempt.local: attempt.machine for attempt in attempts} | {host_of(local): machine for machine, local, _ in series}
-    found: dict[tuple[str, str], Attempt] = {}
+    found: dict[tuple[str, str], ConnectivityProbe] = {}
     for attempt in attempts:
         peer = hosts.get(attempt.remote)
         if peer is not None and peer != attempt.machine:

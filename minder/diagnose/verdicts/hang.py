@@ -32,7 +32,7 @@ import numpy as np
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import PASSES_S, passes
-from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
 
 __all__ = ["HangRule", "Standing", "StandingRule"]
@@ -92,7 +92,7 @@ class HangRule:
         evidence = (Evidence("progress", None, message, since_s=since_s), *self._said[:_SHOWN])
         return (Suspect(now_s, self.name, "job", (), "stall", 0.5, since_s, "page", evidence),)
 
-    def _hear(self, statements: Sequence[Statement]) -> None:
+    def _hear(self, statements: Sequence[CaptureFinding]) -> None:
         """A capture in which no rank stands apart takes nothing back of what another one of the same stretch showed."""
         for statement in statements:
             if statement.source in ("look", "stacks"):

@@ -15,8 +15,8 @@
   such an episode is a verdict again, as if it were graver.
 - A rule may weigh what the others say (WeighingRule): a suspicion is fused as it comes out of that. What slows the job down without being
   a machine's doing (a stage, the sequences, the network, the data) is a trouble of its own beside whatever else the job has.
-- A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
-- A rule that raises is blind for that observation, and the other rules are asked all the same. Its state is kept, and it is asked again at
+- A rule that could not look (RuleResult.no_data) has not seen its suspicion end: its episodes last.
+- A rule that raises has no data for that observation, and the other rules are asked too. Its state is kept, and it is asked again at
   the next observation. What it raised is data (`Judge.failures`): the judge writes to no log.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
@@ -69,11 +69,11 @@ class _Episode:
 
 @dataclass(slots=True)
 class _Answers:
-    """What all rules said of one observation. blind: the sources whose silence means nothing."""
+    """What all rules said of one observation. no_data: the sources whose silence means nothing."""
 
     suspects: list[Suspect] = field(default_factory=list)
     requests: set[RequestKind] = field(default_factory=set)
-    blind: set[str] = field(default_factory=set)
+    no_data: set[str] = field(default_factory=set)
 
 
 class Judge:
@@ -115,7 +115,7 @@ class Judge:
         answers, now_s = self._ask(observation), observation.now_s
         self._forget(now_s, observation)
         for episode in self._episodes:
-            if answers.blind & set(episode.verdict.sources):
+            if answers.no_data & set(episode.verdict.sources):
                 self._keep_open(episode, now_s)
         for suspect in answers.suspects:
             self._recent[(suspect.source, suspect.machines, suspect.kind)] = suspect
@@ -139,7 +139,7 @@ class Judge:
                 self._add(answers, rule.name, self._weighed(rule.observe(observation), observation.now_s))
             except Exception as error:  # noqa: BLE001
                 failures.append(RuleFailure.of(rule.name, error))
-                answers.blind |= {rule.name} | self._sources.get(rule.name, set())
+                answers.no_data |= {rule.name} | self._sources.get(rule.name, set())
         self.failures = tuple(failures)
         return answers
 
@@ -150,7 +150,7 @@ class Judge:
         return replace(result, suspects=suspects)
 
     def _add(self, answers: _Answers, name: str, result: RuleResult) -> None:
-        answers.blind |= {name} if result.blind else set()
+        answers.no_data |= {name} if result.no_data else set()
         answers.requests |= result.requests
         answers.suspects += result.suspects
         self._sources.setdefault(name, set()).update(suspect.source for suspect in result.suspects)

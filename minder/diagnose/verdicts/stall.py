@@ -36,7 +36,7 @@ from minder.diagnose.verdicts.flow_findings import FlowFinding, find_broken, fin
 from minder.diagnose.verdicts.flows import Series, data_flows, flow_lines, lines_as_evidence
 from minder.model.evidence import Evidence, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
-from minder.model.telemetry import Attempt, Flow, Window
+from minder.model.telemetry import ConnectivityProbe, Flow, Window
 from minder.model.topology import Parallelism
 
 __all__ = ["StallRule"]
@@ -71,7 +71,7 @@ class StallRule:
         self._page_after_s = page_after_s
         self._wait_for_flows_s = wait_for_flows_s  # one witness more before anybody is named, where connections can be asked for
         self._flows: deque[Flow] = deque(maxlen=200_000)
-        self._attempts: deque[Attempt] = deque(maxlen=20_000)
+        self._attempts: deque[ConnectivityProbe] = deque(maxlen=20_000)
         self._looks = Looks()  # what stacks and collectives have said of this stall
         self._noticed_s = math.nan  # when this stall was first noticed
         self._torn = False  # two ends share a dead connection, and nothing yet shows which of them is cut off
@@ -118,7 +118,7 @@ class StallRule:
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
         if self._silence.silent(observation) and stalled_s <= self._page_after_s:
-            return ()  # who waits for a machine that is gone looks guilty in every other way: the absence rule speaks first
+            return ()  # who waits for a machine that is gone looks like the culprit in every other way: the absence rule speaks first
         findings = [
             *self._from_flows(observation, stalled_s),
             *(_frozen(observation) or self._from_telemetry(observation)),

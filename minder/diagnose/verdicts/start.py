@@ -21,7 +21,7 @@ from minder.diagnose.verdicts.flow_findings import find_broken, find_silent, fin
 from minder.diagnose.verdicts.flows import data_flows
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
-from minder.model.telemetry import Attempt
+from minder.model.telemetry import ConnectivityProbe
 
 __all__ = ["StartRule"]
 
@@ -53,7 +53,7 @@ class StartRule:
         self._failed_with: frozenset[str] | None = None  # machines of a generation that never came to its first step
         self._asked_s = math.inf  # when witnesses were asked for
         self._against: list[Evidence] = []  # what speaks against the only new machine
-        self._attempts: list[Attempt] = []  # of this generation's machines to reach one another
+        self._attempts: list[ConnectivityProbe] = []  # of this generation's machines to reach one another
         self._starting = False  # this generation was seen before its first step
         self._usual_s = math.nan  # the longest start so far, from ready to the first step
 

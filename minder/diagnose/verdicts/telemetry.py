@@ -49,8 +49,8 @@ _GROUP_S = 10.0  # machines that turn odd within this time of each other were hi
 class TelemetryRule:
     """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous.
 
-    A detector that works elsewhere may not answer (ScoringLostError). Then the rule is blind, its rows wait, at most 300 of them, and
-    what they say is said once the newest is scored. It is blind, too, while no machine's telemetry comes: no data is not healthy.
+    A detector that works elsewhere may not answer (ScoringLostError). Then the rule has no data, its rows wait, at most 300 of them, and
+    what they say is said once the newest is scored. It has no data, too, while no machine's telemetry comes: no data is not healthy.
     """
 
     name = "telemetry"
@@ -79,8 +79,8 @@ class TelemetryRule:
             self.scores = None
             while len(self._waiting) > _MOST_WAITING:
                 self._waiting.popleft()
-            return RuleResult(blind=True)
-        return RuleResult(tuple(newest.values()), blind=observation.now_s - self._heard_s > _OUT_S)
+            return RuleResult(no_data=True)
+        return RuleResult(tuple(newest.values()), no_data=observation.now_s - self._heard_s > _OUT_S)
 
     def _observe_row(self, row: Window) -> list[Suspect]:
         suspects: list[Suspect] = []
@@ -230,4 +230,4 @@ class PhasedRule:
         self._standing = {machines: seen_s for machines, seen_s in self._standing.items() if now_s - seen_s <= _STANDS_S}
         passed = tuple(item for item in result.suspects if not quiet or item.machines in self._standing or item.since_s < older_s)
         self._standing.update({item.machines: now_s for item in passed})
-        return RuleResult(passed, result.requests, result.blind)
+        return RuleResult(passed, result.requests, result.no_data)

@@ -27,7 +27,7 @@ from minder.diagnose.stacks import vote
 from minder.diagnose.stacks.blame import ROUNDS
 from minder.diagnose.stacks.places import Places, topology_of
 from minder.diagnose.verdicts.decline import DeclineRule
-from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
 from minder.model.topology import Parallelism
 
@@ -54,7 +54,7 @@ class VotesRule:
         self._tracker = tracker
         self._decline = decline
         self._parallelism = parallelism
-        self._rounds: list[Statement] = []
+        self._rounds: list[CaptureFinding] = []
         self._began_s: float | None = None  # when the vote's first round was asked for
         self._asked_s = self._quiet_until_s = -math.inf
         self._voted: Suspect | None = None
@@ -131,11 +131,11 @@ class VotesRule:
         )  # fmt: skip
 
 
-def _flagged(statement: Statement) -> tuple[str, ...]:
+def _flagged(statement: CaptureFinding) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for item in statement.suspects if item.tier == "evict" for name in item.machines))
 
 
-def _says(rounds: Sequence[Statement], machine: str) -> str:
+def _says(rounds: Sequence[CaptureFinding], machine: str) -> str:
     """In how many rounds, and where the machine stood in them."""
     count = sum(machine in _flagged(statement) for statement in rounds)
     pieces = [piece for statement in rounds for item in statement.suspects if item.tier == "evict" for piece in item.evidence]

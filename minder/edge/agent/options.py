@@ -12,7 +12,7 @@ from minder.model.errors import BadInputError
 from minder.wire.tls import ServerTls
 from minder.wire.token_files import Token
 
-__all__ = ["AgentOptions", "parse_listen", "parse_names", "parse_processes_of", "parse_retest_probes"]
+__all__ = ["AgentOptions", "parse_names", "parse_processes_of", "parse_retest_probes"]
 
 DEFAULT_LISTEN = "127.0.0.1:9401"
 
@@ -62,18 +62,6 @@ class AgentOptions:
         if self.discover is not None:
             return self.discover
         return not self.pids and self.processes_of is None and self.cgroup is None and self.run_dir == default_run_dir()
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """ "host:port", ":port" or "[ipv6]:port". Raises BadInputError.
-
-    >>> parse_listen("10.0.0.7:9401")
-    ('10.0.0.7', 9401)
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise BadInputError(f"--listen {text!r} is no address: write it like {DEFAULT_LISTEN}")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:

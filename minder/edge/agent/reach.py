@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from minder.edge.exporters.flows import FlowExporter
 from minder.edge.exporters.jobs import JobProcess
-from minder.model.telemetry import Attempt
+from minder.model.telemetry import ConnectivityProbe
 
 __all__ = ["try_peers"]
 
@@ -23,7 +23,7 @@ _LIMIT_S = 1.5  # one lost SYN is sent again after a second
 _NOT_OURS = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.EINVAL}  # nothing was tried
 
 
-async def try_peers(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[Attempt]:
+async def try_peers(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[ConnectivityProbe]:
     """One try per peer address of the job's connections, open or opening, at most 64, all at once. ends_s: of time.monotonic()."""
     exporter, now_s = FlowExporter(machine), time.time()
     flows = await asyncio.to_thread(exporter.flows, processes, now_s)
@@ -34,7 +34,7 @@ async def try_peers(machine: str, processes: Sequence[JobProcess], ends_s: float
     return [attempt for attempt in found if attempt is not None]
 
 
-async def _try(machine: str, local: str, remote: str, limit_s: float) -> Attempt | None:
+async def _try(machine: str, local: str, remote: str, limit_s: float) -> ConnectivityProbe | None:
     """None: this machine could not even try."""
     began_s = time.time()
     reached = True
@@ -49,7 +49,7 @@ async def _try(machine: str, local: str, remote: str, limit_s: float) -> Attempt
         if error.errno in _NOT_OURS:
             return None
         reached = False
-    return Attempt(machine, began_s, local, remote, reached, time.time() - began_s)
+    return ConnectivityProbe(machine, began_s, local, remote, reached, time.time() - began_s)
 
 
 def _host(address: str) -> str:

@@ -10,12 +10,12 @@ from minder.edge.cache.settings import parse_bytes
 from minder.edge.launcher.variables import check_patterns
 from minder.model.errors import BadInputError
 from minder.model.names import check_job_name, check_machine_name
-from minder.wire.addresses import is_loopback
+from minder.wire.addresses import is_loopback, parse_address
 from minder.wire.own_token import own_token
 from minder.wire.tls import ServerTls
 from minder.wire.token_files import Token
 
-__all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_listen"]
+__all__ = ["LaunchSettings", "check_settings", "parse_environment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,6 @@ class LaunchSettings:
         return self.run_dir / "jobs" / f"{self.job}.json"
 
 
-def parse_listen(text: str) -> tuple[str, int]:
-    """`ADDR:PORT` or `[ADDR]:PORT`. Raises BadInputError.
-
-    >>> parse_listen("127.0.0.1:4711")
-    ('127.0.0.1', 4711)
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise BadInputError(f"--listen {text!r}: give ADDRESS:PORT, for example 127.0.0.1:7710")
-    return host.strip("[]"), int(port)
-
-
 def parse_environment(pairs: list[str]) -> dict[str, str]:
     """`K=V` pairs. Raises BadInputError."""
     found = {}
@@ -101,7 +89,7 @@ def check_settings(settings: LaunchSettings, token_file: Path | None) -> Token |
         parse_bytes(settings.cache_bytes, "--cache-bytes")
     elif settings.cache_folder is not None or settings.cache_listen:
         raise BadInputError("--cache-folder and --cache-listen go with --cache-bytes: give the cache a size, such as --cache-bytes 64G")
-    cache_host = parse_listen(settings.cache_listen)[0] if settings.cache_listen else settings.host
+    cache_host = parse_address(settings.cache_listen, "--cache-listen", "10.0.0.7:0")[0] if settings.cache_listen else settings.host
     if settings.cache_bytes and cache_host in ("0.0.0.0", "::"):
         raise BadInputError(f"the cache cannot listen on {cache_host}: give --cache-listen ADDRESS:0 as the job's machines reach this one")
     if settings.warm_spares and settings.barrier == "script":

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from minder.edge.signals.completions import Completion
-
 __all__ = ["InspectorLog", "InspectorRecord", "read_inspector"]
 
 _MAX_LINE = 1 << 20
@@ -19,23 +17,13 @@ _MAX_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class InspectorRecord:
-    """One completed collective, send or receive of one rank. Bandwidths in GB/s as NCCL reports them; None where not given."""
+    """One completed collective, send or receive of one rank. sequence: counts each kind of operation of a communicator for itself."""
 
-    time_s: float
     communicator: str
     rank: int
-    ranks: int
-    host: str
-    pid: int | None
     operation: str
     sequence: int
     size_bytes: int
-    duration_s: float
-    algorithm_gb_per_s: float | None
-    bus_gb_per_s: float | None
-
-    def completion(self) -> Completion:
-        return Completion(self.time_s, self.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +53,8 @@ def read_inspector(lines: Iterable[str]) -> InspectorLog:
 
 def _record(item: Mapping[str, Any]) -> InspectorRecord:
     kind = "p2p" if "p2p_perf" in item else "coll"
-    header, metadata, performance = item["header"], item["metadata"], item[f"{kind}_perf"]
+    header, performance = item["header"], item[f"{kind}_perf"]
     size_bytes, sequence = int(performance[f"{kind}_msg_size_bytes"]), int(performance[f"{kind}_sn"])
     if size_bytes < 0 or sequence < 0:
         raise ValueError("less than nothing")
-    return InspectorRecord(
-        time_s=float(metadata["dump_timestamp_us"]) / 1e6,
-        communicator=str(header["id"]),
-        rank=int(header["rank"]),
-        ranks=int(header["n_ranks"]),
-        host=str(metadata.get("hostname", "")),
-        pid=None if metadata.get("pid") is None else int(metadata["pid"]),
-        operation=str(performance[kind]),
-        sequence=sequence,
-        size_bytes=size_bytes,
-        duration_s=float(performance[f"{kind}_exec_time_us"]) / 1e6,
-        algorithm_gb_per_s=_number(performance.get(f"{kind}_algobw_gbs")),
-        bus_gb_per_s=_number(performance.get(f"{kind}_busbw_gbs")),
-    )
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return InspectorRecord(str(header["id"]), int(header["rank"]), str(performance[kind]), sequence, size_bytes)

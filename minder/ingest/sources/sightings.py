@@ -22,10 +22,10 @@ import polars as pl
 from minder.ingest.sources.parts import PartTable, table_paths
 from minder.model.clock import format_time, parse_time
 from minder.model.errors import RecordingError, WireError
-from minder.model.evidence import Statement, StepStudy
+from minder.model.evidence import CaptureFinding, StepStudy
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
 from minder.model.private import open_private
-from minder.model.telemetry import Attempt, Flow
+from minder.model.telemetry import ConnectivityProbe, Flow
 from minder.wire.codec import from_json, to_json
 
 __all__ = ["Sighting", "SightingRecorder", "read_sightings"]
@@ -66,7 +66,7 @@ def _defaults(cls: Any) -> dict[str, Any]:
     return {item.name: item.default for item in dataclasses.fields(cls) if item.default is not dataclasses.MISSING}
 
 
-_FLOWS, _REACH = _columns(Flow), _columns(Attempt)
+_FLOWS, _REACH = _columns(Flow), _columns(ConnectivityProbe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Sighting:
     fleet: Mapping[str, MachineView]
     flows: tuple[Flow, ...] = ()
     clock_error_s: float = 0.05
-    attempts: tuple[Attempt, ...] = ()
-    statements: tuple[Statement, ...] = ()
+    attempts: tuple[ConnectivityProbe, ...] = ()
+    statements: tuple[CaptureFinding, ...] = ()
     studies: tuple[StepStudy, ...] = ()
 
 
@@ -193,8 +193,8 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
     if not states or fleet is None:
         return ()
     flows = _read_records(folder, FLOWS, Flow, _FLOWS)
-    attempts = _read_records(folder, REACH, Attempt, _REACH)
-    statements, studies = _read_lines(folder / STATEMENTS, Statement), _read_lines(folder / STUDIES, StepStudy)
+    attempts = _read_records(folder, REACH, ConnectivityProbe, _REACH)
+    statements, studies = _read_lines(folder / STATEMENTS, CaptureFinding), _read_lines(folder / STUDIES, StepStudy)
     found, place = [], -1
     for time_s, rows in _by_time(fleet, dict).items():
         while place + 1 < len(states) and states[place + 1][0] <= time_s + 1e-6:

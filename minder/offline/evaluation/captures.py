@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minder.model.errors import BadInputError
-from minder.model.evidence import Statement, Suspect
+from minder.model.evidence import CaptureFinding, Suspect
 
 if TYPE_CHECKING:
     from minder.diagnose.stacks import Capture
@@ -34,19 +34,19 @@ class CaptureReader:
     def __bool__(self) -> bool:
         return bool(self._due)
 
-    def until(self, now_s: float, rank_machine: Mapping[int, str]) -> tuple[Statement, ...]:
+    def until(self, now_s: float, rank_machine: Mapping[int, str]) -> tuple[CaptureFinding, ...]:
         """What became known since the last call. rank_machine: where the ranks are now."""
         return tuple(self._read(now_s, rank_machine))
 
-    def _read(self, now_s: float, rank_machine: Mapping[int, str]) -> Iterator[Statement]:
+    def _read(self, now_s: float, rank_machine: Mapping[int, str]) -> Iterator[CaptureFinding]:
         while self._next < len(self._due) and self._due[self._next][1].time_s <= now_s + 1e-6:
             source, capture = self._due[self._next]
             self._next += 1
             try:
                 if source == "stacks":
-                    yield Statement(capture.time_s, "stacks", self._clamped(self._from_stacks(capture)))
+                    yield CaptureFinding(capture.time_s, "stacks", self._clamped(self._from_stacks(capture)))
                 else:
-                    yield Statement(capture.time_s, "collectives", self._clamped(self._from_collectives(capture, rank_machine)))
+                    yield CaptureFinding(capture.time_s, "collectives", self._clamped(self._from_collectives(capture, rank_machine)))
             except (BadInputError, OSError, ValueError, RecursionError) as error:
                 _log.warning("capture left out: %s", " ".join(str(error).split()) or capture.path)
 

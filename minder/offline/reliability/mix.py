@@ -25,7 +25,7 @@ class Symptom:
     name: str
     category: Literal["explicit", "implicit", "manual"]
     count: int
-    evicts: Literal["machine", "group", "nobody"]
+    evicts: Literal["machine", "group", "none"]
     evict_share: float
     detect: str
     mean_s: float

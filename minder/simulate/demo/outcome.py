@@ -84,7 +84,7 @@ def _tried(events: Sequence[LedgerEvent]) -> tuple[str, ...]:
 
 
 def _kept_out(events: Sequence[LedgerEvent]) -> tuple[str, ...]:
-    """Machines that a trial, or the memory of blame, found guilty: the verdicts before name the job."""
+    """Machines that a trial, or the memory of blame, named: the verdicts before name the job."""
     acted = [event for event in events if event.kind == kinds.INTENT and event.payload.get("action") in ("bar", "evict")]
     return tuple(dict.fromkeys(str(machine) for event in acted for machine in event.payload.get("machines", ())))
 

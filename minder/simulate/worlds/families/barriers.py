@@ -1,7 +1,7 @@
 """Jobs as ranks that work, talk, write and wait for each other at barriers.
 
 It shares no model with other families or `minder simulate`. How a fault spreads is not written down: a job is a list of phases
-(compute, all-reduce, checkpoint, evaluation, restart), each machine needs its own time for a phase, and nobody begins the next one before
+(compute, all-reduce, checkpoint, evaluation, restart), each machine needs its own time for a phase, and none begins the next one before
 all are done. A machine that is slow or stops makes the others wait, by itself. What a machine does in each half second becomes watts,
 degrees, traffic and the rest.
 Legend: H half seconds, T seconds of true time, M machines, A activities, K metrics, N samples.

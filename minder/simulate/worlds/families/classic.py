@@ -409,7 +409,7 @@ class _Job:
             self._set(slice(at, at + int(lasts)), idle, "checkpoint", 0.95)
 
     def _congestion(self) -> None:
-        """Everybody slows down for minutes, nobody quite as much as the other."""
+        """All slow down for minutes, no two quite alike."""
         lasts = self.rng.uniform(60, 300)
         at = self._quiet_spot(lasts)
         if at < 0:

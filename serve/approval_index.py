@@ -9,10 +9,10 @@ from minder.record.incidents import kinds
 from minder.record.incidents.approvals import APPROVAL_KINDS, ApprovalFold
 from minder.record.store.events import EventQuery, EventStore
 
-__all__ = ["QuestionIndex"]
+__all__ = ["ApprovalIndex"]
 
 
-class QuestionIndex:
+class ApprovalIndex:
     """Safe for several threads."""
 
     def __init__(self, events: EventStore) -> None:
