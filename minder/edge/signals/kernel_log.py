@@ -43,17 +43,32 @@ def parse_kmsg_record(record: str, boot_s: float) -> KernelLine | None:
     return KernelLine(boot_s + since_boot_s, since_boot_s, text.split("\n", 1)[0])
 
 
-_ISO = re.compile(r"^(?:\w+\s*:\w+\s*:\s*)?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[,.]\d+(?:Z|[+-]\d\d:?\d\d))\s+(.*)")
-_HUMAN = re.compile(r"^\[(\w{3} \w{3}\s+\d+ \d\d:\d\d:\d\d \d{4})\]\s?(.*)")
-_BARE = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\]\s?(.*)")
-
-
+_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[,.]\d+)?(?:Z|[+-]\d\d:?\d\d)"
+_LEVEL = r"(?:<\d+>)?(?:\w+\s*:\w+\s*:\s*)?"
+_SINCE_BOOT = r"\[\s*\d+\.\d+\](?:\s?\[\s*[TC]\d+\])?"  # the second: who wrote it (CONFIG_PRINTK_CALLER)
+_SYSLOG = re.compile(  # syslog's and the journal's: a time, the host, "kernel:"
+    rf"^(?:<\d+>)?(?:(?P<iso>{_STAMP})|(?P<unix>\d{{9,}}\.\d+)|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|{_SINCE_BOOT})"
+    r" \S+ kernel(?:\[\d+\])?: ?(?P<message>.*)"
+)
+_ISO = re.compile(rf"^{_LEVEL}({_STAMP})\s+(.*)")
+_HUMAN = re.compile(rf"^{_LEVEL}\[(\w{{3}} \w{{3}}\s+\d+ \d\d:\d\d:\d\d \d{{4}})\]\s?(.*)")
+_BARE = re.compile(rf"^{_LEVEL}{_SINCE_BOOT}\s?(.*)")
+_RECORD = re.compile(r"^\d+,\d+,\d+,[^;]*;(.*)")
 _ESCAPED = re.compile(r"\\x0[aAdD9]")  # /dev/kmsg and its copies write a message's own line ends like this
 
 
 def split_log_line(line: str) -> tuple[float | None, str]:
-    """A line of dmesg (plain, -T, or --time-format=iso), or of a pstore dump, as (unix seconds if it has them, message)."""
-    line = line.rstrip("\n")
+    """A line of dmesg (plain, -T, -x, or --time-format=iso), of /dev/kmsg, syslog, the journal or a pstore dump, as (unix seconds if it has
+    them, message).
+
+    >>> split_log_line("Mar 02 06:05:00 gpu-17 kernel: [  812.345678] NVRM: GPU at PCI:0000:1b:00 has fallen off the bus.")
+    (None, 'NVRM: GPU at PCI:0000:1b:00 has fallen off the bus.')
+    """
+    line = line.rstrip("\r\n")
+    if found := _SYSLOG.match(line):
+        time_s = parse_time(found["iso"].replace(",", ".")) if found["iso"] else float(found["unix"]) if found["unix"] else None
+        bare = _BARE.match(found["message"])
+        return time_s, bare[1] if bare else found["message"]
     if found := _ISO.match(line):
         return parse_time(found[1].replace(",", ".")), found[2]
     if found := _HUMAN.match(line):
@@ -62,7 +77,7 @@ def split_log_line(line: str) -> tuple[float | None, str]:
         except ValueError:
             return None, found[2]
         return stamp.replace(tzinfo=UTC).timestamp(), found[2]
-    found = _BARE.match(line)
+    found = _BARE.match(line) or _RECORD.match(line)
     return None, found[1] if found else line
 
 
