@@ -70,12 +70,18 @@ def test_an_entry_that_cannot_be_read_is_left_out_and_counted(build: Build) -> N
             {},
             {"collective_seq_id": "x"},
             {"collective_seq_id": 1 << 80},
-            {"state": "dreaming", "retired": False, "time_discovered_completed_ns": 0},
         ]
     )
     document["entries"].append("noise")
     dump = parse_dump(document, 0, Signatures())
-    assert (dump.entries, dump.skipped) == (1, 4)
+    assert (dump.entries, dump.skipped) == (1, 3)
+
+
+@pytest.mark.parametrize("word", ["dreaming", "Enqueued", "SCHEDULED", ""])
+def test_a_state_that_no_list_has_is_of_an_operation_that_was_launched(word: str, build: Build) -> None:
+    """Left out, it would say that its rank has not launched what its peers have."""
+    dump = parse_dump(build([{"state": word, "retired": False, "time_discovered_completed_ns": None}]), 0, Signatures())
+    assert (dump.state_E.tolist(), dump.skipped) == ([SCHEDULED], 0)
 
 
 @pytest.mark.parametrize(

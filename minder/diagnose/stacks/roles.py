@@ -69,8 +69,20 @@ def _read_frames(frames: tuple[Frame, ...]) -> Role:
     if doing is not None:
         return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start or starts, doing.io)
     place = next((frame for frame in shown if not frame.native), shown[0] if shown else Frame("?"))
+    hint = _hint(shown)
+    if hint is not None:
+        return Role("other", "unclear", f"in {_at(place)}: {hint.reason}, by its name", key, shown, hint.blame, hint.weight)
     blame: Blame = "unknown" if is_parked(frames) else "machine"  # it waits for a thread of its own, and nothing says for which
     return Role("other", "unclear", f"in {_at(place)}", key, shown, blame, 0.75)
+
+
+_HINTED = 2
+
+
+def _hint(shown: Sequence[Frame]) -> Rule | None:
+    """What the innermost functions are called, where no rule knows them. Python's own library says nothing of what it was called for."""
+    own = [frame for frame in shown if not frame.native and not is_standard(frame)]
+    return next((rule for frame in own[:_HINTED] if (rule := read_frame(frame).hint) is not None), None)
 
 
 def _is_beside(doing: Rule | None, within: Rule) -> bool:

@@ -158,8 +158,9 @@ def _holds_elsewhere(frames: Sequence[Frame]) -> bool:
 
 
 def _only_watches(frames: Sequence[Frame], role: Role) -> bool:
-    """The main thread sleeps, or is in code that no rule knows, and nothing in it is called like training."""
-    return (role.stance == "unclear" or role.kind == "idle") and not trains(frames)
+    """The main thread sleeps, is asked something over a socket, or is in code that no rule knows, and nothing in it is called like training."""
+    on_a_socket = role.kind == "point to point" and role.stance == "outside"
+    return (role.stance == "unclear" or role.kind == "idle" or on_a_socket) and not trains(frames)
 
 
 def _may_decide(thread: Thread, main: Sequence[Frame]) -> bool:
