@@ -13,6 +13,7 @@ _EXACT = re.compile(  # as docs/stacks.md has it, to the end of the name: a mach
     r"^(?P<machine>.+?)(?:_pid(?P<pid>\d+)(?:[_-]rank\d+)?|-rank(?P<rank>\d+)(?:[_-]pid\d+)?)(?:\.[A-Za-z]\w*)*$"
 )
 _RANK_AT_END = re.compile(r"[_-]rank[_-]?(?P<rank>\d+)$")  # node-7_rank5_pid4211: no machine is called so
+_RANK_ONLY = re.compile(r"^rank[_-]?(?P<rank>\d+)(?:[._-]pid[_-]?(?P<pid>\d+))?(?:\.\w+)*$")
 _ALONE = re.compile(r"(?:^|[._-])(?:(?P<kind>pid|rank)[_-]?)?(?P<number>\d+)(?=$|[._-])", re.IGNORECASE)
 
 
@@ -35,6 +36,9 @@ def read_name(name: str, folder: str = "") -> Owner | None:
     """
     if folder:
         return _in_folder(name, folder)
+    only = _RANK_ONLY.match(name)
+    if only is not None:  # the job's ranks say which machine that is; without them each stands for itself
+        return Owner(f"rank{only['rank']}", _number(only["pid"]), int(only["rank"]))
     found = _EXACT.match(name) or _NAME.match(name)
     if found is None:
         return None

@@ -109,7 +109,10 @@ def parse_collapsed(text: str) -> tuple[Thread, ...]:
             frames += [frame] if named is None and (frame := _frame(part.strip())) is not None else []
         if frames and int(count) > most.get(thread, (0,))[0]:
             most[thread] = (int(count), tuple(reversed(frames)))
-    return tuple(Thread(frames, name, main=name == "MainThread") for name, (_, frames) in most.items())
+    return tuple(
+        Thread(frames, name, main=name == "MainThread" or (not name and frames[-1].function == "<module>"))
+        for name, (_, frames) in most.items()
+    )
 
 
 def parse_json(data: Any) -> tuple[Thread, ...] | None:

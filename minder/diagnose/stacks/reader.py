@@ -210,7 +210,8 @@ def place_ranks(captures: Sequence[Capture], topology: Topology | None, pid_rank
 
 def _placed(process: Process, topology: Topology | None, pid_ranks: Mapping[tuple[str, int], int]) -> Process:
     if topology is not None and process.file and process.machine not in topology.machines:
-        process = replace(process, machine=machine_in(process.file, topology.machines) or process.machine)
+        by_rank = topology.rank_machine.get(process.rank) if process.rank is not None and process.machine == f"rank{process.rank}" else None
+        process = replace(process, machine=machine_in(process.file, topology.machines) or by_rank or process.machine)
     if process.rank is not None or process.pid is None:
         return process
     rank = pid_ranks.get((process.machine, process.pid))

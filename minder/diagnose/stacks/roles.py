@@ -18,6 +18,7 @@ _TRAINING = frozenset({"train", "fit", "pretrain", "train_step", "training_step"
 _IN_THE_PROGRAM = _TRAINING | {"main", "run", "evaluate"}
 _BEGINS = _TRAINING | {"main", "<module>"}
 _WRAPS = re.compile(r"wrap|decorat|^_?inner$")
+_STANDARD = sys.stdlib_module_names - {"test", "code", "trace", "run", "this"}  # scripts are called so, too
 _TRAINS = re.compile(r"train_|training_|.*_train(?:_|$)|.*_training(?:_|$)|forward_backward")
 
 
@@ -220,7 +221,7 @@ def _runs_in(frames: Sequence[Frame], at: int) -> bool:
 
 def is_standard(frame: Frame) -> bool:
     """Whether the file is of Python's own library, by its first folder or its name."""
-    return frame.file.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names
+    return frame.file.partition("/")[0].removesuffix(".py") in _STANDARD
 
 
 def _is_start(frames: Sequence[Frame]) -> bool:

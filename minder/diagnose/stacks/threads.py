@@ -158,7 +158,7 @@ def _holds_elsewhere(frames: Sequence[Frame]) -> bool:
 
 
 def _only_watches(frames: Sequence[Frame], role: Role) -> bool:
-    """The main thread sleeps, is asked something over a socket, or is in code that no rule knows, and nothing in it is called like training."""
+    """The main thread sleeps, listens on a socket, or is in code that no rule knows, and nothing in it is called like training."""
     on_a_socket = role.kind == "point to point" and role.stance == "outside"
     return (role.stance == "unclear" or role.kind == "idle" or on_a_socket) and not trains(frames)
 
