@@ -94,7 +94,7 @@ def _kernel(event: str) -> Builder:
 
 _PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
 _GPU = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"  # as Xid lines write it, without the function
-_HABANA = r"(?P<device>hl\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
+_HABANA = r"(?P<device>(?:hl|accel)\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
 _NICS = "mlx4_en|mlx4_core|mlx5_core|bnxt_en|ice|i40e|ixgbe|igb|igc|e1000e|tg3|ena|qede|cxgb4|hns3|fm10k|irdma|efa"
 _DISKS = r"(?P<device>(?:nvme|sd|vd|xvd|hd|dm-|md|mmcblk|pmem|mpath)[\w-]*)"  # not a loop, floppy, optical or network block device
 _PROCESS = r"(?P<name>[^\s:\[]+):(?P<pid>\d+)"
@@ -153,7 +153,7 @@ _GPUS = (
     _row(
         "amdgpu",
         "gpu.reset",
-        rf"amdgpu {_PCI}: .*(?:GPU reset begin|ring \S+ timeout|GPU [Rr]ecovery|[Mm]ode-?\d reset|GPU [Hh]ang"
+        rf"amdgpu {_PCI}: .*(?:GPU reset begin|ring \S+ timeout|GPU [Rr]ecovery|(?i:mode-?\d reset)|GPU [Hh]ang"
         r"|not done with your previous command)",
     ),
     _row("amdgpu", "gpu.reset", r"amdgpu: .*(?:fence wait loop timeout|cp might be in an unrecoverable state)"),
@@ -223,10 +223,13 @@ _HOST = (
     _row("MC", "machine_check.uncorrected", r"^mce: (?:CPU\d+: )?.*(?:[Ff]atal [Mm]achine check|[Uu]ncorrected)"),
     _row("Kernel panic", "crash.panic", r"Kernel panic - not syncing"),
     _row("BUG: ", "crash", r"BUG: (?:unable to handle|kernel NULL pointer)"),
-    _row("Oops", "crash", r"^(?:Internal error: )?Oops: |^Oops\b"),
+    _row("Unable to handle kernel", "crash", r"^Unable to handle kernel (?:NULL pointer|paging request|read|write|execute|access)"),
+    _row("Internal error", "crash", r"^Internal error: "),
+    _row("SError", "machine_check.uncorrected", r"^SError Interrupt on CPU\d+"),
+    _row("Oops", "crash", r"^Oops\b"),
     _row("general protection fault", "segfault", r"traps: (?P<name>\S+)\[(?P<pid>\d+)\] general protection"),
     _row("general protection fault", "crash", r"^general protection fault"),
-    _row("kernel BUG at", "crash", r"kernel BUG at"),
+    _row("kernel BUG at", "crash", r"^kernel BUG at \S+:\d+"),
     _row("segfault at", "segfault", r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at .*?(?: in (?P<library>[^\[\s]+)|$)"),
     _row("traps:", "segfault", r"traps: (?P<name>\S+)\[(?P<pid>\d+)\] (?:trap )?(?P<trap>[a-z][a-z ]*?) ip:"),
 )
@@ -235,6 +238,7 @@ _BUSES = (
     _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:Multiple )?Uncorrect\w* \([Ff]atal\)"),
     _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:device recovery failed|.*subordinate device reset failed)"),
     _row("PCIe Bus Error", "pcie.fatal", rf"{_PCI}: PCIe Bus Error: severity=Uncorrect\w* \([Ff]atal\)"),
+    _row("device inaccessible", "pcie.removed", rf"{_PCI}: Unable to change power state from D3cold .*device inaccessible"),
     _row("DPC:", "pcie.dpc", rf"{_PCI}: DPC: (?:containment event|unmasked uncorrectable|RP PIO)"),
     _row(
         "pciehp",
@@ -286,10 +290,14 @@ _NETWORK = (
 )
 _STORAGE = (
     _row("EXT4-fs error", "filesystem", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
+    _row("EXT4-fs warning", "filesystem", r"EXT4-fs warning \(device (?P<device>[^)]+)\): ext4_end_bio:.*I/O error"),
+    _row("Aborting journal", "filesystem", r"^Aborting journal on device (?P<device>[\w-]+)"),
     _row("XFS (", "filesystem", r"XFS \((?P<device>[^)]+)\): .*(?:I/O error|[Cc]orruption|shut(?:ting)? ?down)"),
     _row("BTRFS", "filesystem", r"BTRFS (?:error|critical) \(device (?P<device>[^):]+)"),
     _row("Remounting filesystem read-only", "filesystem", r"\((?P<device>[^)]+)\): Remounting filesystem read-only"),
-    _row("I/O Error", "disk", r"(?P<device>nvme\w+): I/O Cmd\(.*I/O Error"),
+    _row(" @ LBA ", "disk", r"(?P<device>nvme\w+): .* @ LBA .*\(sct 0x2 /"),  # status code type 2: the media
+    _row("Sense: ", "disk", r"\[(?P<device>sd\w+)\].*Sense: (?:Unrecovered read error|Write error|.*[Hh]ardware)"),
+    _row("critical target error", "disk", rf"critical target error, dev {_DISKS}\b"),
     _row("Disk failure on", "disk", rf"md/\S+: Disk failure on {_DISKS}"),
     _row("I/O error", "disk", rf"(?:I/O|medium|target) error,? (?:on )?dev {_DISKS}\b"),
     _row("medium error", "disk", rf"critical medium error, dev {_DISKS}\b"),
