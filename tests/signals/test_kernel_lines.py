@@ -105,7 +105,11 @@ def test_the_lines_that_people_reported() -> None:
         ("mlx5_core 0000:5c:00.0 eth2: NETDEV WATCHDOG: CPU: 12: transmit queue 7 timed out 5432 ms", "nic.timeout", "eth2"),
         ("NETDEV WATCHDOG: CPU: 12: transmit queue 7 timed out 5432 ms", "nic.timeout", None),
         ("nvidia 0000:c1:00.0: Unable to change power state from D3cold to D0, device inaccessible", "pcie.removed", "0000:c1:00.0"),
-        ("[Hardware Error]: CPU:16 (19:11:1) MC22_STATUS[Over|UE|MiscV|-|PCC|UECC|-]: 0xfea2000000000118", "machine_check.uncorrected", None),
+        (
+            "[Hardware Error]: CPU:16 (19:11:1) MC22_STATUS[Over|UE|MiscV|-|PCC|UECC|-]: 0xfea2000000000118",
+            "machine_check.uncorrected",
+            None,
+        ),
         ("SError Interrupt on CPU12, code 0x00000000be000411 -- SError", "machine_check.uncorrected", None),
         ("BUG: kernel NULL pointer dereference, address: 0000000000000008", "crash", None),
         ("Unable to handle kernel paging request at virtual address ffff0000", "crash", None),

@@ -45,7 +45,7 @@ def as_gdb(text: str) -> str:
     if "frame #0: 0x" in text and "`" in text:
         text = _LLDB_FRAME.sub(_gdb_frame, text)
         return _LLDB_THREAD.sub(lambda found: f'Thread {found["number"]} ("{found["name"] or ""}"):', text)
-    if _EU_THREAD.search(text):
+    if "TID " in text and _EU_THREAD.search(text):
         pids = _EU_PROCESS.findall(text)
         named = _EU_THREAD.sub(r"Thread \1 (LWP \1):", _EU_PROCESS.sub("", text)).rstrip("\n")
         return f"{named}\n[Inferior 1 (process {pids[-1]}) detached]" if pids else named
