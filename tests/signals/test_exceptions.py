@@ -58,6 +58,20 @@ def test_the_handed_cases_are_decided_as_expected() -> None:
         ("RuntimeError", "CUDNN_BACKEND_OPERATION: cudnnFinalizeFailed cudnn_status: CUDNN_STATUS_BAD_PARAM", "program"),
         ("RuntimeError", "nvmlDeviceGetHandleByPciBusId() failed: GPU is lost", "machine"),
         ("RuntimeError", "CUDA error: uncorrectable ECC error encountered\nCompile with TORCH_USE_CUDA_DSA", "machine"),
+        ("KeyError", "'DBE'", "program"),  # Python's own mistakes quote keys, names and values
+        ("ValueError", "unknown noise model DBE, choose one of A, B", "program"),
+        ("AttributeError", "module 'errors' has no attribute 'DeviceLost'", "program"),
+        ("pynvml.NVMLError_Memory", "Insufficient memory", "program"),
+        ("RuntimeError", "nvmlInit failed: NVML_ERROR_MEMORY", "program"),
+        ("RuntimeError", "nvmlInit failed: NVML_ERROR_DRIVER_NOT_LOADED", "unknown"),
+        ("EOFError", "Ran out of input", "unknown"),
+        ("EOFError", "", "victim"),
+        ("RuntimeError", "CUDA error: context is destroyed", "victim"),
+        ("vllm.v1.engine.exceptions.EngineDeadError", "EngineCore encountered an issue.", "victim"),
+        ("RuntimeError", "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time", "victim"),
+        ("PermissionError", "[Errno 13] Permission denied: '/ckpt'", "program"),
+        ("torch._C._LinAlgError", "linalg.cholesky: the input is not positive-definite", "program"),
+        ("RuntimeError", "CUDA error: operation failed due to a previous error during capture", "program"),
     ],
 )  # fmt: skip
 def test_texts_of_other_libraries_and_versions(type_name: str, message: str, kind: str) -> None:

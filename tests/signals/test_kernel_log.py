@@ -121,6 +121,7 @@ def test_kmsg_records() -> None:
     assert line.time_s == pytest.approx(1206.764307)
     assert parse_kmsg_record("no record", 0.0) is None
     assert parse_kmsg_record("6,1,x,-;text", 0.0) is None
+    assert parse_kmsg_record("12,1,5,-;NVRM: Xid (PCI:0000:1b:00): 79", 0.0) is None  # a program wrote it, not the kernel
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,17 @@ def test_kmsg_records() -> None:
         ("<6>[  201.650687] sysrq: SysRq", None, "sysrq: SysRq"),
         ("[  201.650687] hello", None, "hello"),
         ("hello", None, "hello"),
+        ("[  201.650687][ T4211] hello", None, "hello"),
+        ("[  201.650687] [    C12] NMI watchdog: hello", None, "NMI watchdog: hello"),
+        ("kern  :err   : [  201.650687] hello", None, "hello"),
+        ("4,3964,206764307,-;hello", None, "hello"),
+        ("Mar  2 06:05:00 gpu-17 kernel: hello", None, "hello"),
+        ("Mar 02 06:05:00.123456 gpu-17 kernel: [  812.345678] hello", None, "hello"),
+        ("2026-03-02T06:05:00+0000 gpu-17.site.example kernel: hello", 1772431500.0, "hello"),
+        ("1772431500.5 gpu-17 kernel: hello", 1772431500.5, "hello"),
+        ("[  812.345678] gpu-17 kernel: hello", None, "hello"),
+        ("Mar  2 06:05:00 gpu-17 train[9]: NVRM: copied into a log", None, ""),  # another program wrote it
+        ("2026-03-02T06:05:00,5+00:00 mlx5_core 0000:5c:00.0: hello", 1772431500.5, "mlx5_core 0000:5c:00.0: hello"),
     ],
 )
 def test_time_stamps_of_dmesg(line: str, time_s: float | None, message: str) -> None:

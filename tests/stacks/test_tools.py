@@ -19,7 +19,7 @@ TABLE = tomllib.loads(Path(rules.__file__).with_name("tools.toml").read_text())
 WAIT = tuple(Frame(function, file, line) for function, file, line in fw.SYNC["plain"])
 STEP = tuple(Frame(function, file.rsplit("site-packages/", 1)[-1], line) for function, file, line in fw.STEP["plain"])
 MUTEX = (Frame("__lll_lock_wait", "libc.so.6", native=True), Frame("pthread_mutex_lock", "libc.so.6", native=True))
-RULES = ("lock", "owner", "within", "over")
+RULES = ("lock", "owner", "within", "over", "hint")
 
 
 def lines(layers: tuple[str, ...]) -> Iterator[tuple[str, bool, str]]:

@@ -101,7 +101,16 @@ def test_only_the_clearly_first_deadly_exit_accuses() -> None:
     assert run(tied) == []
 
 
-@pytest.mark.parametrize(("code", "number"), [(0, None), (1, None), (None, 15), (None, 6)])
+@pytest.mark.parametrize("code", [137, -9, 135, -7])
+def test_a_shells_or_a_launchers_code_for_a_signal_is_that_signal(code: int) -> None:
+    first = signal(10.0, "exit", "m2", code=code, signal=None)
+    echoes = [signal(12.0 + i, "exit", f"m{i + 3}", code=1, signal=None) for i in range(3)]
+    assert [item.machines for item in run([first, *echoes])] == [("m2",)]
+
+
+@pytest.mark.parametrize(
+    ("code", "number"), [(0, None), (1, None), (None, 15), (None, 6), (143, None), (-15, None), (134, None), (129, None), (130, None)]
+)
 def test_ordinary_ends_terminations_and_watchdog_aborts_accuse_nobody(code: int | None, number: int | None) -> None:
     assert run([signal(10 + 2 * i, "exit", f"m{i}", code=code, signal=number) for i in range(4)]) == []
 

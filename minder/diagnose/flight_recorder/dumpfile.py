@@ -90,15 +90,33 @@ def _load_json(data: bytes) -> Any:
         raise UntrustedDataError(f"it holds more than {MAX_CONTAINERS} containers")
     try:
         return json.loads(data)
+    except json.JSONDecodeError as error:
+        newest = _newest_document(data.decode(errors="replace")) if error.msg == "Extra data" else None
+        if newest is None:
+            raise ValueError(f"it is cut off or damaged ({str(error)[:80]})") from error
+        return newest
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is cut off or damaged ({str(error)[:80] or type(error).__name__})") from error
 
 
+def _newest_document(text: str) -> Any:
+    """Of several documents one after the other, as a file that is written on in turn holds them, the last that is whole; None for none."""
+    decoder, at, newest = json.JSONDecoder(), 0, None
+    while at < len(text):
+        try:
+            newest, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return newest
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return newest
+
+
 def parse_dump(document: Any, rank: int, signatures: Signatures, name: str = "the dump") -> RankDump:
     """A loaded document as columns. Raises UnreadableDumpError where it is no dump at all."""
+    document = _unwrapped(document)
     if not isinstance(document, Mapping) or not isinstance(document.get("entries", []), (list, tuple)):
         raise UnreadableDumpError(f"{name} is no Flight Recorder dump: no list of entries")
-    if not {"entries", "pg_config", "pg_status"} & set(document):
+    if not _KEYS & set(document):
         raise UnreadableDumpError(f"{name} is no Flight Recorder dump: neither entries nor pg_config")
     entries = document.get("entries", [])
     with collector_paused():
@@ -130,6 +148,17 @@ def parse_dump(document: Any, rank: int, signatures: Signatures, name: str = "th
         counts_operations=table.is_gloo,
         sides={name: frozenset(sides) for name, sides in table.sides.items()},
     )
+
+
+_KEYS = frozenset({"entries", "pg_config", "pg_status"})
+
+
+def _unwrapped(document: Any) -> Any:
+    """The dump inside a record of a collector's own: {"rank": 3, "host": ..., "dump": {...}}."""
+    if not isinstance(document, Mapping) or _KEYS & set(document):
+        return document
+    inner = [value for value in document.values() if isinstance(value, Mapping) and _KEYS & set(value)]
+    return inner[0] if len(inner) == 1 else document
 
 
 def _status(value: Any) -> dict[str, Status]:

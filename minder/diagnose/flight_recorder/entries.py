@@ -9,6 +9,7 @@ completed, state, kind, peer, signature.
 
 from __future__ import annotations
 
+import json
 import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -180,7 +181,7 @@ class _Entries:
             self.local_ids[name] = str(local)
         sequence = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
         completed = _time(entry, "time_discovered_completed_ns")
-        state = COMPLETED if _flag(entry.get("retired")) or completed else _STATES[entry.get("state", "scheduled")]
+        state = COMPLETED if _flag(entry.get("retired")) or completed else _state(entry.get("state"))
         operation = str(entry["profiling_name"])
         kind, peer = _kind(operation, _flag(entry.get("is_p2p")))
         if peer >= 0:
@@ -228,6 +229,8 @@ def _signature(operation: str, entry: Mapping[str, Any]) -> Signature:
 
 
 def _sizes(value: Any) -> Sizes:
+    if isinstance(value, str):  # "[[4096, 4096]]"
+        value = json.loads(value.replace("(", "[").replace(")", "]").replace(",]", "]"))
     if not isinstance(value, (list, tuple)):
         return ()
     return tuple([tuple([int(length) for length in shape]) for shape in value])
@@ -242,6 +245,11 @@ def _whole(value: Any) -> int:
     if not -1 <= number <= LARGEST:
         raise ValueError("a counter out of range")
     return number
+
+
+def _state(value: Any) -> int:
+    """A word that no list has is of an operation that is not complete: one that were would say so, or have a time."""
+    return _STATES.get(str(value).strip().lower(), SCHEDULED)
 
 
 def _flag(value: Any) -> bool:

@@ -14,8 +14,9 @@ _IGNORED = {"job.toml", "labels.json", "ranks.json", "truth.json"}
 _NO_DUMPS = {".md", ".toml", ".log", ".py", ".csv", ".yaml", ".yml", ".parquet", ".jsonl"}
 _PACKED = {".gz"}
 _RANK = re.compile(r"(?<![a-z])(?P<local>local[_-]?)?(?:global[_-]?)?rank[_-]?(?P<rank>\d+)", re.IGNORECASE)
-_BESIDE = re.compile(  # a pid, a date with or without its time, seconds since 1970
-    r"pid[_-]?\d+|\d{4}-\d\d-\d\d(?:[T_-]?\d\d[:.-]?\d\d[:.-]?\d\d)?Z?|\d{8}[T_-]?\d{6}(?:\.\d+)?Z?|\d{8,}", re.IGNORECASE
+_BESIDE = re.compile(  # a pid, a date with or without its time, seconds since 1970, an id in hexadecimal
+    r"(?<![a-z0-9])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}(?![a-z0-9])|pid[_-]?\d+|\d{4}-\d\d-\d\d(?:[T_-]?\d\d[:.-]?\d\d[:.-]?\d\d)?Z?|\d{8}[T_-]?\d{6}(?:\.\d+)?Z?|\d{8,}",
+    re.IGNORECASE,
 )
 _LONGEST = 7  # digits of a rank
 _SHOWN = 3

@@ -1,7 +1,7 @@
-"""Backtraces of gdb and of Python itself.
+"""Backtraces with the innermost frame first.
 
-gdb: `thread apply all bt`, a single `bt`, `info threads`, with or without CPython's own gdb commands. Python: `faulthandler` (innermost
-first), gdb's `py-bt`, and plain tracebacks (innermost last).
+gdb: `thread apply all bt`, a single `bt`, `info threads`, with or without CPython's own gdb commands. lldb and eu-stack, which are read as
+gdb would write the same. Python's `faulthandler`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 from minder.diagnose.stacks.records import Frame, Thread, make_frame, native_frame, newest_run
 
-__all__ = ["parse_faulthandler", "parse_gdb", "parse_traceback"]
+__all__ = ["as_gdb", "parse_faulthandler", "parse_gdb"]
 
 # Thread 5 (Thread 0x7f27 (LWP 5299) "pt_autograd_0" (Exiting)):
 _THREAD = re.compile(r"^Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP (?P<lwp>\d+))?\)?(?P<rest>.*)\):?\s*$")
@@ -26,6 +26,35 @@ _VALUE = re.compile(r"0x(?<=[ =(]0x)[0-9a-f]+(?![\w/.-])")  # an address or a po
 _C_NAME = re.compile(r"[\w.@?]+(?= \()")
 _DETACHED = re.compile(r"^\[Inferior \d+ \(process \d+\) detached\]\n?", re.MULTILINE)
 _ATTACHED = re.compile(r"\(process (?P<pid>\d+)\) detached")
+_MODULE = re.compile(r"\s+- (?P<library>/\S+|\S+\.so\S*)(?:\s+\S+:\d+)?\s*$")  # eu-stack -m, -s
+_LLDB_THREAD = re.compile(r"^[* ]*thread #(?P<number>\d+)(?:, name = '(?P<name>[^']*)')?.*$", re.MULTILINE)
+_LLDB_FRAME = re.compile(
+    r"^[* ]*frame #(?P<level>\d+): (?P<address>0x[0-9a-f]+) (?P<library>[^`\n]+)`(?P<name>[^\n]+?)(?: \+ \d+)?(?: at [^\n]+)?$",
+    re.MULTILINE,
+)
+_EU_PROCESS = re.compile(r"^PID (\d+) - process\n", re.MULTILINE)
+_EU_THREAD = re.compile(r"^TID (\d+):$", re.MULTILINE)
+
+
+def as_gdb(text: str) -> str:
+    """lldb's `bt all` and eu-stack's answer in gdb's form; any other text as it is.
+
+    >>> as_gdb("* thread #1, name = 'python'\\n  * frame #0: 0x00007f12 libc.so.6`poll + 79").splitlines()
+    ['Thread 1 ("python"):', '#0  0x00007f12 in poll () from libc.so.6']
+    """
+    if "frame #0: 0x" in text and "`" in text:
+        text = _LLDB_FRAME.sub(_gdb_frame, text)
+        return _LLDB_THREAD.sub(lambda found: f'Thread {found["number"]} ("{found["name"] or ""}"):', text)
+    if "TID " in text and _EU_THREAD.search(text):
+        pids = _EU_PROCESS.findall(text)
+        named = _EU_THREAD.sub(r"Thread \1 (LWP \1):", _EU_PROCESS.sub("", text)).rstrip("\n")
+        return f"{named}\n[Inferior 1 (process {pids[-1]}) detached]" if pids else named
+    return text
+
+
+def _gdb_frame(found: re.Match[str]) -> str:
+    name = found["name"] if "(" in found["name"] else f"{found['name']} ()"
+    return f"#{found['level']}  {found['address']} in {name} from {found['library']}"
 
 
 def parse_gdb(text: str) -> tuple[Thread, ...]:
@@ -131,8 +160,8 @@ def _frame(line: str) -> Frame | None:
     python = _PYTHON.search(body)
     if python:  # CPython's pretty printers name the Python function that this call of the interpreter runs
         return make_frame(python["name"], python["file"], int(python["line"]))
-    library, source = _LIBRARY.search(body), _SOURCE.search(body)
-    body = _LIBRARY.sub("", _SOURCE.sub("", body))
+    library, source = _LIBRARY.search(body) or _MODULE.search(body), _SOURCE.search(body)
+    body = _MODULE.sub("", _LIBRARY.sub("", _SOURCE.sub("", body)))
     return native_frame(_function(body), library["library"] if library else (source["source"] if source else ""))
 
 
@@ -184,11 +213,3 @@ def _is_rooted(frames: tuple[Frame, ...]) -> bool:
 def _python_frames(lines: str) -> tuple[Frame, ...]:
     found = (_PYTHON_FRAME.match(line) for line in lines.splitlines())
     return tuple(make_frame(m["name"], m["file"], int(m["line"]) if m["line"].isdigit() else 0) for m in found if m)
-
-
-def parse_traceback(text: str) -> tuple[Thread, ...]:
-    """One thread from the last `Traceback (most recent call last):`, or from gdb's `py-bt` (most recent call first)."""
-    text = text[max(text.rfind("Traceback (most recent call"), 0) :]
-    first = "most recent call first" in text
-    frames = _python_frames(text)
-    return (Thread(frames if first else frames[::-1], main=True),) if frames else ()

@@ -48,7 +48,9 @@ def _blocked(scene: Scene, everyone: Sequence[Member]) -> Finding | None:
     machines = machines_of(blocked)
     if len(machines) > 1:
         accused = tuple(_accuse(member, "in uninterruptible sleep (state D)", 0.5) for member in blocked)
-        return Finding(accused, because="processes of several machines are in uninterruptible sleep: storage that they share")
+        domain = scene.places.domain(machines)
+        where = f"{domain} stands apart: all its machines" if domain is not None else "processes of several machines"
+        return Finding(accused, because=f"{where} are in uninterruptible sleep: storage or a network that they share")
     return _name(scene, blocked, machines, "in uninterruptible sleep (state D)", 0.9)
 
 

@@ -1,4 +1,4 @@
-"""Dumps of py-spy: its text, and its JSON (`py-spy dump`, `--json`, `--native`, `--locals`)."""
+"""Dumps of py-spy: its text, and its JSON (`py-spy dump`, `--json`, `--native`, `--locals`), and what `py-spy record -f raw` counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import Any
 
 from minder.diagnose.stacks.records import Frame, Thread, make_frame, newest_run
 
-__all__ = ["holds_several", "json_documents", "parse_json", "parse_json_text", "parse_text", "process_sections"]
+__all__ = [
+    "holds_several",
+    "is_collapsed",
+    "json_documents",
+    "parse_collapsed",
+    "parse_json",
+    "parse_json_text",
+    "parse_text",
+    "process_sections",
+]
 
 # Thread 4079 (active+gil): "MainThread", Thread 0x7F0A (idle), Thread (idle): "MainThread"
 _THREAD = re.compile(r'^Thread(?: (?P<ident>0x[0-9a-fA-F]+|\d+))?(?: \((?P<state>[a-z+ ]+)\))?:?(?: "(?P<name>.*)")?\s*$')
@@ -75,6 +84,35 @@ def _frame(text: str) -> Frame | None:
     if place is None:
         return None
     return make_frame(text[:cut], place.group("file"), int(place.group("line") or 0))
+
+
+_COLLAPSED = re.compile(r"^[^;\n]+;[^\n]* \([^()\n;]+\) \d+$", re.MULTILINE)
+_COLLAPSED_THREAD = re.compile(r"^thread \(?(?P<ident>0x[0-9a-fA-F]+|\d+)\)?(?::? ?\"?(?P<name>[^\"]*)\"?)?$")
+
+
+def is_collapsed(text: str) -> bool:
+    """Whether a text counts whole stacks, one a line: `main (train.py:55);step (train.py:50) 117`."""
+    return ";" in text and _COLLAPSED.search(text) is not None
+
+
+def parse_collapsed(text: str) -> tuple[Thread, ...]:
+    """Each thread where it stood most often, outermost frame first in the text."""
+    most: dict[str, tuple[int, tuple[Frame, ...]]] = {}
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        if not count.isdigit():
+            continue
+        thread, frames = "", []
+        for part in stack.split(";"):
+            named = _COLLAPSED_THREAD.match(part.strip())
+            thread = (named["name"] or named["ident"]) if named else thread
+            frames += [frame] if named is None and (frame := _frame(part.strip())) is not None else []
+        if frames and int(count) > most.get(thread, (0,))[0]:
+            most[thread] = (int(count), tuple(reversed(frames)))
+    return tuple(
+        Thread(frames, name, main=name == "MainThread" or (not name and frames[-1].function == "<module>"))
+        for name, (_, frames) in most.items()
+    )
 
 
 def parse_json(data: Any) -> tuple[Thread, ...] | None:

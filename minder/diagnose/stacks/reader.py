@@ -1,7 +1,7 @@
 """Captures from dumps on disk, and from what the agents answer (docs/stacks.md).
 
-A folder holds one file per process, processes.json, and captures in folders of their own. A rank's log may be larger than what is worth
-reading: its newest dump stands last, so the end of a file is read.
+A folder holds one file per process, or a folder per machine, processes.json, and captures in folders of their own. A rank's log may be
+larger than what is worth reading: its newest dump stands last, so the end of a file is read.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from minder.diagnose.stacks.filenames import machine_in, read_name
 from minder.diagnose.stacks.pyspy import parse_json
 from minder.diagnose.stacks.records import Capture, Process
 from minder.diagnose.stacks.sniff import Dump, read_dumps
@@ -30,13 +31,11 @@ from minder.model.topology import Topology
 __all__ = ["capture_from_agents", "find_job_file", "place_ranks", "read_captures", "read_end"]
 
 _log = logging.getLogger(__name__)
-_NAME = re.compile(r"^(?P<machine>.+?)(?:[_-]pid[_-]?(?P<pid>\d+)|[-_]rank[_-]?(?P<rank>\d+))(?=$|[._-])")
-_EXACT = re.compile(  # as docs/stacks.md has it, to the end of the name: a machine's own name may hold "rank" or "pid" and a number
-    r"^(?P<machine>.+?)(?:_pid(?P<pid>\d+)(?:[_-]rank\d+)?|-rank(?P<rank>\d+)(?:[_-]pid\d+)?)(?:\.[A-Za-z]\w*)*$"
-)
 _CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")
 _NOT_DUMPS = frozenset({"processes.json", "job.toml", "ranks.json", "devices.json", "truth.json", "labels.json", "events.jsonl"})
-_NO_SUFFIXES = frozenset({".md", ".toml", ".parquet", ".jsonl", ".png", ".svg", ".csv", ".yaml", ".yml"})
+_NO_SUFFIXES = frozenset(
+    {".md", ".toml", ".parquet", ".jsonl", ".png", ".svg", ".csv", ".yaml", ".yml", ".pt", ".bin", ".safetensors", ".npz", ".npy"}
+)
 _MOST_BYTES = 32 << 20
 _NO_WORDS = ("the dump is empty", "the file is no stack dump of py-spy, faulthandler or gdb", "the dump holds no frames")
 _MEND = (
@@ -103,24 +102,34 @@ def find_job_file(folder: Path) -> Path | None:
 
 
 def _has_dumps(folder: Path) -> bool:
-    return (folder / "processes.json").exists() or any(path.is_file() and _NAME.match(path.name) for path in folder.iterdir())
+    return (folder / "processes.json").exists() or any(path.is_file() and read_name(path.name) for path in folder.iterdir())
 
 
 def _read_capture(folder: Path) -> Capture:
     known = _read_processes(folder / "processes.json")
+    processes, ignored = _read_files(folder, known)
+    if not processes:  # a folder for each machine
+        for home in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+            found, _ = _read_files(home, known, home.name)
+            processes += found
+    for name, entry in known.items():  # listed, but not dumped
+        machine = entry.machine or name
+        processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
+    return Capture(tuple(processes), _time_s(folder), folder.name, tuple(ignored))
+
+
+def _read_files(folder: Path, known: dict[str, _Known], machine: str = "") -> tuple[list[Process], list[str]]:
+    """Processes of the files of one folder, and the names of those that are no dumps. `known` loses what is found."""
     processes: list[Process] = []
     ignored: list[str] = []
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file())
     for name in names:
         if name not in _NOT_DUMPS and not name.startswith("."):
-            found = _read_file(folder / name, known.pop(name, None))
+            found = _read_file(folder / name, known.pop(name, None), machine)
             processes += found
             ignored += [] if found else [name]
-    for name, entry in known.items():  # listed, but not dumped
-        machine = entry.machine or name
-        processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
-    return Capture(tuple(processes), _time_s(folder), folder.name, tuple(ignored))
+    return processes, ignored
 
 
 def _time_s(folder: Path) -> float | None:
@@ -133,10 +142,10 @@ def _time_s(folder: Path) -> float | None:
         return None
 
 
-def _read_file(path: Path, entry: _Known | None) -> list[Process]:
+def _read_file(path: Path, entry: _Known | None, home: str = "") -> list[Process]:
     """The processes of one file; none if it is no dump and processes.json does not list it."""
-    name = _EXACT.match(path.name) or _NAME.match(path.name)
-    if entry is None and name is None and path.suffix.lower() in _NO_SUFFIXES:
+    name = read_name(path.name, home)
+    if entry is None and name is None and (home or path.suffix.lower() in _NO_SUFFIXES):
         return []
     try:
         dumps: Sequence[Dump] = read_dumps(read_end(path, _MOST_BYTES))
@@ -144,9 +153,9 @@ def _read_file(path: Path, entry: _Known | None) -> list[Process]:
         dumps = (Dump(problem=f"the file cannot be read: {error.strerror}"),)
     if entry is None and name is None and not any(dump.is_stack for dump in dumps):
         return []
-    machine = entry.machine if entry and entry.machine else (name["machine"] if name else path.name.split(".")[0])
-    pid = entry.pid if entry and entry.pid is not None else (int(name["pid"]) if name and name["pid"] else None)
-    rank = entry.rank if entry and entry.rank is not None else (int(name["rank"]) if name and name["rank"] else None)
+    machine = entry.machine if entry and entry.machine else (name.machine if name else home or path.name.split(".")[0])
+    pid = entry.pid if entry and entry.pid is not None else (name.pid if name else None)
+    rank = entry.rank if entry and entry.rank is not None else (name.rank if name else None)
     state = entry.state if entry else ""
     if pid is not None or rank is not None:
         dump = _of_process(dumps, pid)
@@ -200,6 +209,9 @@ def place_ranks(captures: Sequence[Capture], topology: Topology | None, pid_rank
 
 
 def _placed(process: Process, topology: Topology | None, pid_ranks: Mapping[tuple[str, int], int]) -> Process:
+    if topology is not None and process.file and process.machine not in topology.machines:
+        by_rank = topology.rank_machine.get(process.rank) if process.rank is not None and process.machine == f"rank{process.rank}" else None
+        process = replace(process, machine=machine_in(process.file, topology.machines) or by_rank or process.machine)
     if process.rank is not None or process.pid is None:
         return process
     rank = pid_ranks.get((process.machine, process.pid))

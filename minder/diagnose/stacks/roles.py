@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from minder.diagnose.stacks.records import Frame, Kind
 from minder.diagnose.stacks.rules import Blame, Rule, read_frame
 
-__all__ = ["Role", "doing_of", "is_parked", "is_training", "read_stack", "telling", "trains"]
+__all__ = ["Role", "doing_of", "is_parked", "is_socket", "is_training", "read_stack", "telling", "trains"]
 
 _SHOWN = 24
 _TRAINING = frozenset({"train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "train_one_epoch"})
 _IN_THE_PROGRAM = _TRAINING | {"main", "run", "evaluate"}
+_BEGINS = _TRAINING | {"main", "<module>"}
+_WRAPS = re.compile(r"wrap|decorat|^_?inner$")
+_STANDARD = sys.stdlib_module_names - {"test", "code", "trace", "run", "this"}  # scripts are called so, too
 _TRAINS = re.compile(r"train_|training_|.*_train(?:_|$)|.*_training(?:_|$)|forward_backward")
 
 
@@ -66,8 +70,20 @@ def _read_frames(frames: tuple[Frame, ...]) -> Role:
     if doing is not None:
         return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start or starts, doing.io)
     place = next((frame for frame in shown if not frame.native), shown[0] if shown else Frame("?"))
+    hint = _hint(shown)
+    if hint is not None:
+        return Role("other", "unclear", f"in {_at(place)}: {hint.reason}, by its name", key, shown, hint.blame, hint.weight)
     blame: Blame = "unknown" if is_parked(frames) else "machine"  # it waits for a thread of its own, and nothing says for which
     return Role("other", "unclear", f"in {_at(place)}", key, shown, blame, 0.75)
+
+
+_HINTED = 2
+
+
+def _hint(shown: Sequence[Frame]) -> Rule | None:
+    """What the innermost functions are called, where no rule knows them. Python's own library says nothing of what it was called for."""
+    own = [frame for frame in shown if not frame.native and not is_standard(frame)]
+    return next((rule for frame in own[:_HINTED] if (rule := read_frame(frame).hint) is not None), None)
 
 
 def _is_beside(doing: Rule | None, within: Rule) -> bool:
@@ -93,9 +109,9 @@ def _at(frame: Frame) -> str:
 
 def doing_of(frames: Sequence[Frame]) -> Rule | None:
     """The innermost frame that a rule knows; of native ones down to the innermost Python one, a wait goes before its system call."""
-    over = next((rule for frame in frames if (rule := read_frame(frame).over) is not None), None)
-    if over is not None:
-        return over
+    over = next(((at, rule) for at, frame in enumerate(frames) if (rule := read_frame(frame).over) is not None), None)
+    if over is not None and not _runs_in(frames, over[0]):
+        return over[1]
     lock = _lock(frames)
     if lock is not None:
         return lock
@@ -111,7 +127,7 @@ def doing_of(frames: Sequence[Frame]) -> Rule | None:
         return device
     if python is not None and (python.stance == "waits" or not native):
         return python
-    if native and (native[0].kind == "idle" or _is_socket(native[0])):
+    if native and (native[0].kind == "idle" or is_socket(native[0])):
         return _service(frames) or native[0]
     return native[0] if native else python
 
@@ -142,7 +158,7 @@ def is_parked(frames: Sequence[Frame]) -> bool:
     return len(inner) == 2 and all(frame.native for frame in inner) and read_frame(frames[0]).neutral and frames[0].function != "??"
 
 
-def _is_socket(rule: Rule) -> bool:
+def is_socket(rule: Rule) -> bool:
     return rule.kind == "point to point" and rule.stance == "outside"
 
 
@@ -169,7 +185,7 @@ def _python_doing(frames: Sequence[Frame]) -> Rule | None:
             if weak is None and (bare or rule.stance != "may wait") and not rule.weak:
                 if rule.stance == "may wait" and (caller := _caller(frames[index + 1 :])) is not None and caller.stance == "waits":
                     return caller  # a message is often waited for by a wait for the whole device
-                return _service(frames) or rule if rule.kind == "idle" or _is_socket(rule) else rule
+                return _service(frames) or rule if rule.kind == "idle" or is_socket(rule) else rule
             if rule.stance == "waits":
                 return rule
             weak = weak or (rule if rule.weak else None)
@@ -186,11 +202,26 @@ def _caller(frames: Sequence[Frame]) -> Rule | None:
 def _within(frames: Sequence[Frame]) -> Rule | None:
     """The innermost strong one, else the innermost. A module that is being imported goes before what its code would mean when called."""
     rules = [(index, rule) for index, frame in enumerate(frames) if (rule := read_frame(frame).within) is not None]
+    rules = [(index, rule) for index, rule in rules if not (rule.owns and _runs_in(frames, index))]
     importing = next(((index, rule) for index, rule in rules if rule.imports), None)
     if importing is not None and not any(frame.function in _IN_THE_PROGRAM for frame in frames[: importing[0]]):
         return importing[1]
     called = [rule for _, rule in rules if not rule.imports]
     return next((rule for rule in called if not rule.weak), called[0] if called else None)
+
+
+def _runs_in(frames: Sequence[Frame], at: int) -> bool:
+    """Whether the program itself runs inside the frame at this place, as under a profiler or a debugger that began it, or in a function
+    that a tool's decorator wraps."""
+    own = [frame for frame in frames[:at] if not frame.native and not is_standard(frame) and not read_frame(frame).plumbing]
+    if _WRAPS.search(frames[at].function):
+        return any(frame.file != frames[at].file for frame in own)
+    return any(frame.function in _BEGINS or _TRAINS.match(frame.function) for frame in own)
+
+
+def is_standard(frame: Frame) -> bool:
+    """Whether the file is of Python's own library, by its first folder or its name."""
+    return frame.file.partition("/")[0].removesuffix(".py") in _STANDARD
 
 
 def _is_start(frames: Sequence[Frame]) -> bool:

@@ -19,7 +19,7 @@ __all__ = ["FrameMeaning", "Rule", "read_frame"]
 Stance = Literal["waits", "may wait", "outside"]
 Blame = Literal["machine", "software", "workload", "unknown"]
 _TABLES = ("tools.toml", "roles.toml")  # of two rules that fit, the one that is read first counts
-_LAYERS = ("doing", "over", "lock", "owner", "within", "duty", "aside", "apart", "rest")
+_LAYERS = ("doing", "over", "lock", "owner", "within", "duty", "aside", "apart", "rest", "hint")
 _PLAIN = ("plumbing", "neutral")  # layers without a rule: patterns only
 _KEYS = frozenset(
     {
@@ -76,6 +76,7 @@ class FrameMeaning:
     aside: bool = False
     apart: Rule | None = None
     rest: bool = False
+    hint: Rule | None = None
     plumbing: bool = False
     neutral: bool = False
 
@@ -131,6 +132,7 @@ def _meaning(function: str, file: str, native: bool) -> FrameMeaning:
         aside=found["aside"] is not None,
         apart=found["apart"],
         rest=found["rest"] is not None,
+        hint=found["hint"],
         plumbing=table.plumbing.fits(frame),
         neutral=table.neutral.fits(frame),
     )

@@ -11,9 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minder.diagnose.stacks.backtraces import parse_faulthandler, parse_gdb, parse_traceback
-from minder.diagnose.stacks.pyspy import holds_several, json_documents, parse_json, parse_json_text, parse_text, process_sections
+from minder.diagnose.stacks.backtraces import as_gdb, parse_faulthandler, parse_gdb
+from minder.diagnose.stacks.pyspy import (
+    holds_several,
+    is_collapsed,
+    json_documents,
+    parse_collapsed,
+    parse_json,
+    parse_json_text,
+    parse_text,
+    process_sections,
+)
 from minder.diagnose.stacks.records import Thread
+from minder.diagnose.stacks.tracebacks import has_frames, parse_traceback, parse_tracebacks
 
 __all__ = ["Dump", "decode", "read_dumps", "without_labels"]
 
@@ -61,6 +71,8 @@ def decode(content: bytes) -> str:
     if content[:200].count(b"\0") > len(content[:200]) // 3:
         return content.decode("utf-16-le" if content[1:2] == b"\0" else "utf-16-be", errors="replace")
     text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    text = text if "\n" in text else text.replace("\r", "\n")
+    text = text.replace("\u00a0", " ") if not text.isascii() else text
     return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
@@ -79,21 +91,42 @@ def read_dumps(content: bytes) -> tuple[Dump, ...]:
         return found
     if "(most recent call first):" in text and _FAULT.search(text):
         return (_checked(parse_faulthandler(text), text),)
+    text = as_gdb(text)
     if _GDB.search(text):
         attached = _DETACHED.findall(text)
         return (_checked(parse_gdb(text), text, int(attached[-1]) if attached else None),)
     if _SPY_STATE.search(text):
         return _from_spy(text)
+    return _from_other(text)
+
+
+def _from_other(text: str) -> tuple[Dump, ...]:
+    """Tracebacks, counted stacks, frames alone, and words in the place of a dump."""
+    if "Traceback for thread" in text:
+        return (_checked(parse_tracebacks(text), text),)
     if "Traceback (most recent call" in text:
         return (_checked(parse_traceback(text), text),)
     if _SPY_THREAD.search(text):
         return _from_spy(text)
+    if is_collapsed(text):
+        return (_checked(parse_collapsed(text), text),)
+    if has_frames(text):
+        return (_checked(parse_tracebacks(text), text),)
     if _SPY_FRAME.search(text):  # frames alone, as people paste them
         frames = "".join(f"    {line.strip()}\n" for line in text.splitlines() if line.strip() and not line.startswith("#"))
         return (_checked(parse_text(f'Thread (idle): "MainThread"\n{frames}'), text),)
-    first = next(line for line in text.splitlines() if line.strip())  # a tool that is refused says nothing before that
-    refused = _refusal(text) if _REFUSED.match(first) and not _LOG.match(first.lstrip()) else ""
-    return (Dump(problem=refused or "the file is no stack dump of py-spy, faulthandler or gdb"),)
+    return (Dump(problem=_said(text) or "the file is no stack dump of py-spy, faulthandler or gdb"),)
+
+
+def _said(text: str) -> str:
+    """What stands in the place of a dump: the words of a tool that was refused, or of whatever should have called it. A log is neither."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if _LOG.match(lines[0]):
+        return ""
+    if _REFUSED.match(lines[0]):  # a tool that is refused says nothing before that
+        return _refusal(text)
+    is_short = len(lines) <= _MOST_REASONS and " " in lines[0] and not {"\0", "\ufffd"} & set(text)
+    return f"no stack dump; it says: {_printable('; '.join(lines))}" if is_short else ""
 
 
 def _from_spy(text: str) -> tuple[Dump, ...]:
@@ -159,7 +192,10 @@ def _checked(threads: tuple[Thread, ...], text: str, pid: int | None = None) -> 
 def _refusal(text: str) -> str:
     """What a tool that could not dump said of it: its error, and the reason below it. "" where it said nothing of the kind."""
     lines = [found.group().strip() for found in _REFUSED.finditer(text)] if len(text) < _MOST_WORDS else []
-    words = "; ".join(dict.fromkeys(lines[-_MOST_REASONS:]))
+    return _printable("; ".join(dict.fromkeys(lines[-_MOST_REASONS:])))
+
+
+def _printable(words: str) -> str:
     return "".join(letter for letter in words if letter.isprintable() and letter != "\ufffd")[:_MOST_LETTERS]
 
 

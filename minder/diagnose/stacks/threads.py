@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from minder.diagnose.stacks.records import Frame, Process, Thread
-from minder.diagnose.stacks.roles import Role, doing_of, is_training, read_stack, telling, trains
+from minder.diagnose.stacks.roles import Role, doing_of, is_socket, is_training, read_stack, telling, trains
 from minder.diagnose.stacks.rules import read_frame
 
 __all__ = ["complete_roles", "main_thread", "program_of", "read_role"]
@@ -147,7 +147,7 @@ def _rests(frames: Sequence[Frame]) -> bool:
         return any(meaning.rest for meaning in meanings) and not any(
             meaning.doing is not None and not meaning.doing.weak for meaning in meanings
         )
-    waits = bool(meanings) and meanings[0].doing is not None and meanings[0].doing.weak
+    waits = bool(meanings) and meanings[0].doing is not None and (meanings[0].doing.weak or is_socket(meanings[0].doing))
     return any(meaning.rest for meaning in meanings[: 2 if waits else 1])
 
 
@@ -158,8 +158,9 @@ def _holds_elsewhere(frames: Sequence[Frame]) -> bool:
 
 
 def _only_watches(frames: Sequence[Frame], role: Role) -> bool:
-    """The main thread sleeps, or is in code that no rule knows, and nothing in it is called like training."""
-    return (role.stance == "unclear" or role.kind == "idle") and not trains(frames)
+    """The main thread sleeps, listens on a socket, or is in code that no rule knows, and nothing in it is called like training."""
+    on_a_socket = role.kind == "point to point" and role.stance == "outside"
+    return (role.stance == "unclear" or role.kind == "idle" or on_a_socket) and not trains(frames)
 
 
 def _may_decide(thread: Thread, main: Sequence[Frame]) -> bool:

@@ -198,12 +198,12 @@ def _read_failure(signal: Signal) -> _Failure | None:
     version = str(data.get("code_version") or "")
     if signal.kind == "exception":
         return _read_exception(signal, rank, version)
-    number, code = data.get("signal"), data.get("code")
+    number, code = _signal_of(signal), data.get("code")
     if data.get("vanished") or data.get("expected") or (not number and code == 0):
         return None
     if number:
-        text = f"ended by {_FATAL_SIGNALS.get(int(number), f'signal {number}')}"
-        kind: ExceptionKind = "unknown" if int(number) in _FATAL_SIGNALS else "victim"
+        text = f"ended by {_FATAL_SIGNALS.get(number, f'signal {number}')}"
+        kind: ExceptionKind = "unknown" if number in _FATAL_SIGNALS else "victim"
         return _Failure(machine, signal.rank, signal.time_s, kind, rank + text, code_version=version)
     kind, text = "victim" if data.get("victim") else "unknown", f"exit code {code}"
     return _Failure(machine, signal.rank, signal.time_s, kind, rank + text, looks=text, code_version=version)
@@ -302,8 +302,19 @@ class FirstExit:
         self._exits, self._echoes, self._steps, self.deadly = [], [], 0, {}
 
 
+_OF_SHELLS = frozenset({4, 6, 7, 8, 9, 11, 15})  # what a shell or a container reports as 128 + N; scripts use other such codes themselves
+
+
+def _signal_of(signal: Signal) -> int:
+    """The signal that ended a process, 0 where none did. Python's launchers write -N for it, shells and containers 128 + N."""
+    number, code = signal.data.get("signal"), signal.data.get("code")
+    if number or not isinstance(code, int):
+        return int(number or 0)
+    return -code if code < 0 else code - 128 if code - 128 in _OF_SHELLS else 0
+
+
 def _is_deadly(signal: Signal) -> bool:
-    return int(signal.data.get("signal") or 0) in _DEADLY
+    return _signal_of(signal) in _DEADLY
 
 
 def _failed(signal: Signal) -> bool:

@@ -20,7 +20,7 @@ __all__ = ["Disk", "ExceptionKind", "ExceptionRule", "Whose", "classify_exceptio
 
 ExceptionKind = Literal["machine", "program", "victim", "unknown"]
 Disk = Literal["local", "network"]
-_KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "examples"}
+_KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "quotes", "examples"}
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -47,6 +47,7 @@ class ExceptionRule:
     library: str
     code: str
     examples: tuple[tuple[str, ...], ...]
+    quotes: bool = False
 
     def match(self, type_name: str, message: str, errno: str, disk: Disk | None) -> Whose | None:
         """What it says of an exception, or None where it does not fit."""
@@ -73,8 +74,9 @@ def classify_exception(type_name: str, message: str, *, errno: int | None = None
     named = _ERRNO.search(message)
     number = errno if errno is not None else int(named[1]) if named else None
     word = numbers.errorcode.get(number, "") if number is not None else ""
+    quotes = any(rule.quotes and name in rule.types for rule in load_exception_rules())
     for rule in load_exception_rules():
-        found = rule.match(name, message, word, disk)
+        found = None if quotes and rule.kind == "machine" else rule.match(name, message, word, disk)
         if found is not None:
             return found
     return Whose("unknown", "os" if word else "", word)
@@ -98,8 +100,9 @@ def _parse(entry: Mapping[str, Any]) -> ExceptionRule:
     types, codes = frozenset(entry.get("types", ())), frozenset(entry.get("errno", ()))
     examples = tuple(tuple(example) for example in entry.get("examples", ()))
     return ExceptionRule(
-        name, kind, types, pattern, codes, entry.get("disk"), str(entry.get("library", "")), str(entry.get("code", "")), examples
-    )
+        name, kind, types, pattern, codes, entry.get("disk"), str(entry.get("library", "")), str(entry.get("code", "")), examples,
+        entry.get("quotes") is True,
+    )  # fmt: skip
 
 
 def _compile(words: list[str]) -> re.Pattern[str]:

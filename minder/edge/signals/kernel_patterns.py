@@ -94,6 +94,7 @@ def _kernel(event: str) -> Builder:
 
 _PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
 _GPU = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"  # as Xid lines write it, without the function
+_HABANA = r"(?P<device>(?:hl|accel)\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
 _NICS = "mlx4_en|mlx4_core|mlx5_core|bnxt_en|ice|i40e|ixgbe|igb|igc|e1000e|tg3|ena|qede|cxgb4|hns3|fm10k|irdma|efa"
 _DISKS = r"(?P<device>(?:nvme|sd|vd|xvd|hd|dm-|md|mmcblk|pmem|mpath)[\w-]*)"  # not a loop, floppy, optical or network block device
 _PROCESS = r"(?P<name>[^\s:\[]+):(?P<pid>\d+)"
@@ -131,16 +132,38 @@ _GPUS = (
         "gpu.gsp_timeout",
         r"NVRM: .*(?:GSP.*(?:[Hh]eartbeat|HEARTBEAT).*(?:[Tt]imed ?out|[Tt]imeout)|_kgspIsHeartbeatTimedOut|GSP-RM boot)",
     ),
-    _row("amdgpu", "", r"amdgpu .*[: ]0 uncorrectable hardware errors"),
-    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:uncorrectable (?:hardware )?error|[1-9]\d* uncorrectable hardware errors)"),
-    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:[Pp]oison (?:is )?(?:created|consum)|[Ff]atal error (?:occurred|detected))"),
-    _row("amdgpu", "gpu.bad_pages", rf"amdgpu {_PCI}: .*(?:bad page threshold|RMA (?:threshold|state|status)|too many bad pages)"),
-    _row("amdgpu", "", r"amdgpu .*GPU reset\(?\d*\)? succeeded"),
+    _row("amdgpu", "", r"amdgpu .*[: ]0 (?:new )?uncorrectable hardware errors"),
     _row(
-        "amdgpu", "gpu.reset_failed", rf"amdgpu {_PCI}: .*(?:GPU reset\(?\d*\)? failed|GPU reset end with ret = -\d+|GPU recovery failed)"
+        "amdgpu",
+        "gpu.uncorrectable",
+        rf"amdgpu {_PCI}: .*(?:[Uu]ncorrectable (?:hardware )?error|[1-9]\d* (?:new )?uncorrectable hardware errors)",
     ),
-    _row("amdgpu", "gpu.reset", rf"amdgpu {_PCI}: .*(?:GPU reset begin|ring \S+ timeout|GPU [Rr]ecovery|[Mm]ode-?\d reset)"),
+    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:[Pp]oison (?:is )?(?:created|consum)|[Ff]atal error (?:occurred|detected))"),
+    _row(
+        "amdgpu",
+        "gpu.bad_pages",
+        rf"amdgpu {_PCI}: .*(?:bad pages?\b.*\bthreshold|RMA (?:threshold|state|status)|too many bad pages)",
+    ),
+    _row("amdgpu", "", r"amdgpu .*(?:GPU reset\(?\d*\)? succeeded|GPU [Rr]ecovery (?:is )?disabled)"),
+    _row(
+        "amdgpu",
+        "gpu.reset_failed",
+        rf"amdgpu {_PCI}: .*(?:GPU reset\(?\d*\)? failed|GPU reset end with ret = -\d+|GPU [Rr]ecovery [Ff]ailed|ASIC reset failed)",
+    ),
+    _row(
+        "amdgpu",
+        "gpu.reset",
+        rf"amdgpu {_PCI}: .*(?:GPU reset begin|ring \S+ timeout|GPU [Rr]ecovery|(?i:mode-?\d reset)|GPU [Hh]ang"
+        r"|not done with your previous command)",
+    ),
+    _row("amdgpu", "gpu.reset", r"amdgpu: .*(?:fence wait loop timeout|cp might be in an unrecoverable state)"),
+    _row("[drm", "gpu.reset_failed", rf"(?:i915|xe) {_PCI}: .*(?:declared device \S+ as wedged|device wedged, needs recovery)"),
+    _row("[drm", "gpu.reset", rf"(?:i915|xe) {_PCI}: .*(?:GPU HANG|[Ee]ngine reset|[Rr]esetting chip)"),
     _row("[drm", "gpu.reset", r"\[drm.*\] .*(?:ring \S+ timeout|GPU reset begin|GPU [Hh]ang)"),
+    _row("habanalabs", "gpu.uncorrectable", rf"habanalabs {_HABANA}: .*(?:\bDERR\b|[Uu]ncorrectable|double[ -]bit)"),
+    _row("habanalabs", "gpu.reset_failed", rf"habanalabs {_HABANA}: .*(?:[Ff]ailed to reset|reset failed|NOT usable|not operational)"),
+    _row("habanalabs", "gpu", rf"habanalabs {_HABANA}: .*(?i:heartbeat failed)"),
+    _row("habanalabs", "gpu.reset", rf"habanalabs {_HABANA}: .*Going to (?:hard[ -])?reset"),
 )
 _HOST = (
     _row(
@@ -161,11 +184,15 @@ _HOST = (
         r"^Killed process (?P<pid>\d+)(?: \((?P<name>[^)]*)\)|, UID \d+, \((?P<name_after>[^)]*)\)).*anon-rss:",
         _oom,
     ),
-    _row("blocked for more than", "hung_task", r"INFO: task (?P<name>.+?):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds"),
+    _row(
+        "blocked for more than",
+        "hung_task",
+        r"INFO: task (?P<name>.+?):(?P<pid>\d+) (?:<\w+> )?blocked for more than (?P<seconds>\d+) seconds",
+    ),
     _row("lockup", "lockup", r"BUG: soft lockup - CPU#\d+ stuck for \d+s! \[(?P<name>.+?):(?P<pid>\d+)\]"),
     _row("LOCKUP", "lockup.hard", r"(?i:watchdog: .*hard lockup)|NMI watchdog: .*LOCKUP|watchdog: .*(?:hard|HARD).* LOCKUP"),
     _row("lockup", "lockup.hard", r"(?i:watchdog: .*hard lockup)"),
-    _row("detected stall", "lockup", r"rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stalls? on"),
+    _row(" stalls on", "lockup", r"rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stalls? on"),
     _row("detected stall", "lockup", r"INFO: rcu\S* (?:self-)?detected (?:expedited )?stalls?"),
     _row("Memory failure", "machine_check.memory", rf"Memory failure: 0x[0-9a-f]+: (?:Sending SIGBUS to|Killing) {_PROCESS}"),
     _row("memory corruption", "machine_check.memory", rf"MCE 0x[0-9a-f]+: Killing {_PROCESS} due to hardware memory corruption"),
@@ -191,13 +218,18 @@ _HOST = (
         r"\[Hardware Error\]: (?:System Fatal error|Uncorrected|Uncorrectable|Fatal|.*[Uu]ncorrected (?:hardware )?error"
         r"|.*MCE.*fatal|.*PROCESSOR CONTEXT CORRUPT)",
     ),
+    _row("Hardware Error", "machine_check.uncorrected", r"\[Hardware Error\]: .*MC\d+_STATUS\[[^\]]*\bUE\b"),
     _row("machine check", "machine_check.uncorrected", r"Kernel panic - not syncing: .*[Mm]achine check"),
     _row("MC", "machine_check.uncorrected", r"^mce: (?:CPU\d+: )?.*(?:[Ff]atal [Mm]achine check|[Uu]ncorrected)"),
     _row("Kernel panic", "crash.panic", r"Kernel panic - not syncing"),
-    _row("BUG: unable to handle", "crash", r"BUG: unable to handle"),
+    _row("BUG: ", "crash", r"BUG: (?:unable to handle|kernel NULL pointer)"),
+    _row("Unable to handle kernel", "crash", r"^Unable to handle kernel (?:NULL pointer|paging request|read|write|execute|access)"),
+    _row("Internal error", "crash", r"^Internal error: "),
+    _row("SError", "machine_check.uncorrected", r"^SError Interrupt on CPU\d+"),
+    _row("Oops", "crash", r"^Oops\b"),
     _row("general protection fault", "segfault", r"traps: (?P<name>\S+)\[(?P<pid>\d+)\] general protection"),
     _row("general protection fault", "crash", r"^general protection fault"),
-    _row("kernel BUG at", "crash", r"kernel BUG at"),
+    _row("kernel BUG at", "crash", r"^kernel BUG at \S+:\d+"),
     _row("segfault at", "segfault", r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at .*?(?: in (?P<library>[^\[\s]+)|$)"),
     _row("traps:", "segfault", r"traps: (?P<name>\S+)\[(?P<pid>\d+)\] (?:trap )?(?P<trap>[a-z][a-z ]*?) ip:"),
 )
@@ -206,8 +238,13 @@ _BUSES = (
     _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:Multiple )?Uncorrect\w* \([Ff]atal\)"),
     _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:device recovery failed|.*subordinate device reset failed)"),
     _row("PCIe Bus Error", "pcie.fatal", rf"{_PCI}: PCIe Bus Error: severity=Uncorrect\w* \([Ff]atal\)"),
+    _row("device inaccessible", "pcie.removed", rf"{_PCI}: Unable to change power state from D3cold .*device inaccessible"),
     _row("DPC:", "pcie.dpc", rf"{_PCI}: DPC: (?:containment event|unmasked uncorrectable|RP PIO)"),
-    _row("pciehp", "pcie.removed", rf"{_PCI}: pciehp: Slot\([^)]*\): (?:Link Down|Card not present|No device found|Power fault)"),
+    _row(
+        "pciehp",
+        "pcie.removed",
+        rf"{_PCI}: pciehp: Slot\([^)]*\): (?:Link Down(?!/Up ignored)|Card not present|No device found|Power fault)",
+    ),
 )
 _NETWORK = (
     _row("mlx", "", r"mlx5_core .*Port module event: .*[Cc]able plugged"),
@@ -223,6 +260,7 @@ _NETWORK = (
     ),
     _row("mlx", "nic.timeout", rf"mlx[45]_core {_PCI}.*timeout\. Will cause a leak of a command resource"),
     _row("transmit queue", "nic.timeout", r"NETDEV WATCHDOG: (?:CPU: \d+: )?(?P<device>\S+) \(\w+\): transmit queue \d+ timed out"),
+    _row("transmit queue", "nic.timeout", r"(?:(?P<device>\S+): )?NETDEV WATCHDOG: (?:CPU: \d+: )?transmit queue \d+ timed out"),
     _row(
         "bnxt_en",
         "nic.health",
@@ -235,6 +273,14 @@ _NETWORK = (
         _link,
     ),
     _row("link status definitely", "link", r"\(slave (?P<device>\S+)\): link status definitely (?P<state>up|down)", _link),
+    _row("link status definitely", "link", r"link status definitely (?P<state>up|down) for interface (?P<device>[^\s,]+)", _link),
+    _row(
+        "logical state changed",
+        "link",
+        r"\b(?P<device>(?:hfi1|qib)_\d+): .*logical state changed to (?:PORT_)?(?P<state>DOWN|ACTIVE)",
+        _link,
+    ),
+    _row("ink is ", "link", r"^\w+ [0-9a-f:.]{7,} (?P<device>[A-Za-z][\w.-]*): (?:NIC )?[Ll]ink is (?P<state>[Uu]p|[Dd]own)\b", _link),
     _row(
         "ink ",
         "link",
@@ -244,9 +290,15 @@ _NETWORK = (
 )
 _STORAGE = (
     _row("EXT4-fs error", "filesystem", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
+    _row("EXT4-fs warning", "filesystem", r"EXT4-fs warning \(device (?P<device>[^)]+)\): ext4_end_bio:.*I/O error"),
+    _row("Aborting journal", "filesystem", r"^Aborting journal on device (?P<device>[\w-]+)"),
     _row("XFS (", "filesystem", r"XFS \((?P<device>[^)]+)\): .*(?:I/O error|[Cc]orruption|shut(?:ting)? ?down)"),
     _row("BTRFS", "filesystem", r"BTRFS (?:error|critical) \(device (?P<device>[^):]+)"),
     _row("Remounting filesystem read-only", "filesystem", r"\((?P<device>[^)]+)\): Remounting filesystem read-only"),
+    _row(" @ LBA ", "disk", r"(?P<device>nvme\w+): .* @ LBA .*\(sct 0x2 /"),  # status code type 2: the media
+    _row("Sense: ", "disk", r"\[(?P<device>sd\w+)\].*Sense: (?:Unrecovered read error|Write error|.*[Hh]ardware)"),
+    _row("critical target error", "disk", rf"critical target error, dev {_DISKS}\b"),
+    _row("Disk failure on", "disk", rf"md/\S+: Disk failure on {_DISKS}"),
     _row("I/O error", "disk", rf"(?:I/O|medium|target) error,? (?:on )?dev {_DISKS}\b"),
     _row("medium error", "disk", rf"critical medium error, dev {_DISKS}\b"),
     _row("nvme", "", r"nvme nvme\d+: .*timeout, completion polled"),
