@@ -13,6 +13,7 @@ from typing import Any
 
 from minder.doctor.series import Found
 from minder.doctor.units import scale_of
+from minder.ingest.sources.blank import is_blank
 from minder.ingest.sources.mapping import MetricMapping, Rule
 from minder.model.errors import SourceError
 from minder.model.metrics import find_metric
@@ -63,7 +64,11 @@ _NOT_NET = r"err|drop|discard|container|pod|infiniband|ib_|rdma|memory|cache"
 _NOT_HOST = rf"{_OF}|vram|hbm|idle|core|thread|container|pod|process|job|temp|copy|total$|swap|heap|jvm|request|{_LIMITS}"
 _HINTS = (
     _Hint("gpu_power_draw_watts", rf"{_OF}.*(power|watt)|power.*{_OF}", rf"state|energy|violation|percent|{_LIMITS}", combine="max"),
-    _Hint("gpu_duty_cycle_ratio", rf"{_OF}.*(util|duty|busy)|util.*{_OF}", rf"mem|vram|hbm|cache|enc|dec|jpeg|ofa|video|{_LIMITS}"),
+    _Hint(
+        "gpu_duty_cycle_ratio",
+        rf"{_OF}.*(util|duty|busy|(?<![a-z])(use|usage|load)(?![a-z]))|util.*{_OF}",
+        rf"mem|vram|hbm|cache|enc|dec|jpeg|ofa|video|power|energy|fan|temp|clock|bandwidth|bw|{_LIMITS}",
+    ),
     _Hint("gpu_temperature_celsius", rf"{_OF}.*temp|temp.*{_OF}", rf"mem|hbm|vram|{_LIMITS}", combine="max"),
     _Hint(
         "gpu_clock_hertz",
@@ -170,15 +175,15 @@ class _Work:
     def _scale(self, hint: _Hint, chosen: Sequence[str], series: Sequence[Found]) -> float | None:
         metric = find_metric(hint.metric)
         assert metric is not None
-        values = [item.value for item in series]
+        values = [item.value for item in series if not is_blank(item.value)]
         if hint.kind != "gauge":
-            return 1.0 if all(value >= 0.0 for value in values if value == value) else None
+            return 1.0 if all(value >= 0.0 for value in values) else None
         highest = self._highest_of(chosen[0]) if metric.unit == "ratio" else []
         scale, why = scale_of(metric.unit, chosen[0], values, highest, self._draws_w)
         if scale is None:
             self.doubts.append(Doubt(hint.metric, chosen[0], why))
         elif hint.metric == "gpu_power_draw_watts":
-            self._draws_w = max(value * scale for value in values if value == value)
+            self._draws_w = max(value * scale for value in values if not is_blank(value))
         return scale
 
     def _highest_of(self, name: str) -> Sequence[float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +42,10 @@ class Server:
         found = self._get("label/__name__/values", parameters)
         return sorted(str(name) for name in found) if isinstance(found, list) else []
 
-    def series(self, pattern: str) -> list[Found]:
-        """All series whose whole name matches, with their newest value of the last five minutes. Raises SourceError."""
-        found = self._get("query", {"query": self._of_names(pattern)})
+    def series(self, pattern: str, within_s: float | None = None) -> list[Found]:
+        """All series whose whole name matches, with their newest value of the last five minutes, or of this time. Raises SourceError."""
+        query = self._of_names(pattern)
+        found = self._get("query", {"query": query if within_s is None else f"last_over_time({query}[{within_s:.0f}s])"})
         return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
 
     def jobs(self, pattern: str) -> set[str]:
@@ -51,9 +53,16 @@ class Server:
         found = self._get("query", {"query": f"count by (job) ({self._of_names(pattern)})"})
         return {str(item.get("metric", {}).get("job", "")) for item in found.get("result", [])} if isinstance(found, dict) else set()
 
+    def giving(self, instances: Sequence[str]) -> set[str]:
+        """Those of these instances that have a series of their own, of whatever name. Raises SourceError."""
+        if not instances:
+            return set()
+        quoted = _quoted("|".join(map(re.escape, instances)))
+        found = self._get("query", {"query": f'count by (instance) ({{instance=~"{quoted}",__name__!~"up|scrape_.*"}})'})
+        return {str(item.get("metric", {}).get("instance", "")) for item in found.get("result", [])} if isinstance(found, dict) else set()
+
     def _of_names(self, pattern: str) -> str:
-        quoted = pattern.replace("\\", "\\\\").replace('"', '\\"')
-        matchers = ",".join(part for part in (f'__name__=~"{quoted}"', self.selector) if part)
+        matchers = ",".join(part for part in (f'__name__=~"{_quoted(pattern)}"', self.selector) if part)
         return f"{{{matchers}}}"
 
     def types(self) -> dict[str, str]:
@@ -66,8 +75,7 @@ class Server:
 
     def highest(self, name: str) -> list[float]:
         """Of each series of a metric its highest value of the last day. Raises SourceError."""
-        matchers = f"{{{self.selector}}}" if self.selector else ""
-        found = self._get("query", {"query": f"max_over_time({name}{matchers}[1d])"})
+        found = self._get("query", {"query": f"max_over_time({self._of_names(re.escape(name))}[1d])"})
         return [float(item["value"][1]) for item in found.get("result", [])] if isinstance(found, dict) else []
 
     def now_s(self) -> float:
@@ -118,6 +126,10 @@ class Server:
         return body.get("data")
 
 
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def _found(item: Any) -> Found:
     try:
         labels = {str(name): str(value) for name, value in item["metric"].items()}
@@ -132,8 +144,6 @@ def _seconds(text: str) -> float | None:
     >>> _seconds("1m30s"), _seconds("500ms"), _seconds("soon")
     (90.0, 0.5, None)
     """
-    import re
-
     parts = re.findall(r"(\d+)(ms|s|m|h)", text)
     units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
     return sum(int(number) * units[unit] for number, unit in parts) if parts and "".join(a + b for a, b in parts) == text else None
