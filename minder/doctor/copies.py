@@ -51,9 +51,11 @@ def copies_of(series: Sequence[Found]) -> tuple[Copy, ...]:
     for label in sorted({label for item in series for label in item.labels if _REPLICA.search(label)}):
         values = _repeating(label, series)
         if values:
-            seen = f'each reading comes {len(values)} times, by {label}: {label}="{values[0]}" is asked'
-            found.append(Copy(f'{label}="{values[0]}"', _differs(label, values[0]), seen))
-            series = [item for item in series if item.labels.get(label) == values[0]]
+            counts = Counter(item.labels.get(label) for item in series)
+            most = max(values, key=lambda value: counts[value])  # a replica that misses a target has less
+            seen = f'each reading comes {len(values)} times, by {label}: {label}="{most}" is asked'
+            found.append(Copy(f'{label}="{most}"', _differs(label, most), seen))
+            series = [item for item in series if item.labels.get(label) == most]
     return (*found, *_second_ports(series))
 
 

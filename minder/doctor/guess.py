@@ -57,7 +57,7 @@ class _Hint:
 
 
 # What sites call the devices that train.
-_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl)"
+_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl|rbln(_device_status)?|neuron(core|device)?)"
 _OF = rf"(^|[_:]){_DEVICE}\d*([_:]|$)"
 _LIMITS = r"limit|cap\b|max|min|threshold|target|default|slowdown|shutdown|enforced|requested|allocat|request|quota|info"
 _NOT_NET = r"err|drop|discard|container|pod|infiniband|ib_|rdma|memory|cache"
@@ -135,7 +135,7 @@ def _renamed(names: Sequence[str], known: MetricMapping) -> list[Rule]:
             longer = sorted((name for name in names if wanted.lower() in name.lower() and name != wanted), key=len)
             if longer:
                 found[wanted] = longer[0]
-        if len(found) == len(set(plain)):
+        if len(found) == len(set(plain)) and not any(set(found.values()) <= {*other.series, *other.over} for other in rules):
             series, over = (tuple(found[name] for name in side) for side in (rule.series, rule.over))
             rules.append(rule.model_copy(update={"series": series, "over": over}))
     return rules

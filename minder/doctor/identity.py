@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from minder.doctor.series import Found
-from minder.doctor.ways import Way, known_names, ways_of
+from minder.doctor.ways import Way, index_of, known_names, ways_of
 from minder.ingest.sources.identity import Join, MachineMap, folded
 from minder.model.errors import IdentityError
 from minder.model.metrics import find_metric
@@ -84,7 +84,7 @@ class _Choice:
         machines, taken = self.ways[self.anchor], self.taken
         assert machines is not None
         lacking = sum(len(machines.names - way.names) for way in taken.values())
-        keys = {(way.label, way.join) for way in taken.values()}
+        keys = {key for way in taken.values() for key in (way.label, way.other, way.join) if key is not None}
         joined = sum(way.join is not None for way in taken.values())
         ranks = sorted(way.rank for way in taken.values())
         return len(self.ways) - len(taken), lacking, self.is_nameless, joined, len(keys), self.short, ranks
@@ -159,7 +159,25 @@ def _choose(
             found[job] = min(meeting, key=lambda item: (len(first.names - item.names), item.label != first.label, item.rank))
         else:
             found[job] = alike[0] if alike and "gpu" in _families(jobs[job], metric_of) else None
+    _join_by_others(found, ways, jobs, metric_of, short)
     return _Choice(anchor, found, short, first.is_nameless(known))
+
+
+def _join_by_others(
+    found: dict[str, Way | None],
+    ways: Mapping[str, Sequence[Way]],
+    jobs: Mapping[str, Sequence[Found]],
+    metric_of: Mapping[str, str],
+    short: bool,
+) -> None:
+    """GPUs of another make meet the first exporter's machines nowhere, and those of the hosts."""
+    names = {name for way in found.values() if way is not None for name in way.names}
+    spellings = {folded(name): name for name in names}
+    for job in [job for job, way in found.items() if way is None and "gpu" in _families(jobs[job], metric_of)]:
+        variants = [(option.shortened() if short else option).spelled(spellings) for option in ways[job]]
+        inside = [item for item in variants if item.names <= names]
+        if inside:
+            found[job] = min(inside, key=lambda item: item.rank)
 
 
 def _is_agents(item: Found) -> bool:
@@ -197,7 +215,7 @@ def _identity(
     training = [machine for machine, found in families.items() if "gpu" in found or machine in agents]
     machines = tuple(sorted(training or families, key=_natural))
     found = Identity(
-        tuple(_first_to_last(way.label for way in taken.values())),
+        tuple(_first_to_last(label for way in taken.values() for label in (way.label, way.other))),
         machines,
         tuple(_first_to_last(way.join for way in taken.values())),
         choice.short,
@@ -217,10 +235,10 @@ def _first_to_last(keys: Iterable[T | None]) -> list[T]:
 
 def _twice(taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]], intervals_s: Mapping[str, float]) -> tuple[str, ...]:
     """Scrape jobs that ask an exporter which another one asks as often, or more often: two targets for one metric of a machine."""
-    givers: dict[tuple[str, str], str] = {}
+    givers: dict[tuple[str, str, str], str] = {}
     found: list[str] = []
     for job in sorted(taken, key=lambda job: (intervals_s.get(job, _USUAL_S), -len(jobs[job]))):
-        given = {(machine, item.name) for machine, item in zip(taken[job].machines, jobs[job], strict=True)}
+        given = {(machine, item.name, index_of(item)) for machine, item in zip(taken[job].machines, jobs[job], strict=True)}
         if any(givers.get(key, job) != job for key in given):
             found.append(job)
         else:

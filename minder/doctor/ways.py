@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minder.doctor.series import Found
 from minder.ingest.sources.identity import Join, bare_host, folded, short_name
 
-__all__ = ["INFO_SERIES", "PARTS", "PREFERRED", "Way", "is_address", "known_names", "merged_ways", "merges", "target_of", "ways_of"]
+__all__ = ["INFO_SERIES", "PARTS", "PREFERRED", "Way", "index_of", "is_address", "known_names", "merged_ways", "merges", "target_of", "ways_of"]
 
 INFO_SERIES = ("node_uname_info", "kube_pod_info", "kube_node_info", "target_info", "up")
 
@@ -19,6 +21,7 @@ PREFERRED = (
     *("machine", "node", "nodename", "node_name", "kubernetes_node", "kubernetes_io_hostname", "host", "hostname", "Hostname"),
     *("host_name", "server", "agent_hostname", "exported_node", "exported_instance", "exported_host", "instance"),
 )
+_OF_HOSTS = tuple(label for label in PREFERRED if not label.endswith("instance"))
 _INDICES = ("gpu", "gpu_id", "gpu_index", "index", "minor_number", "card", "device_num", "accelerator_id", "id")
 # Labels of a part of a machine, of what runs on it, or of what scraped it.
 PARTS = frozenset(
@@ -43,6 +46,7 @@ PARTS = frozenset(
     )
 )
 _PODS = ("pod", "pod_name", "exported_pod")
+_CONTAINER = r"[0-9a-f]{12}|[0-9a-f]{64}"  # what a container calls itself, until it is started again
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "0.0.0.0", "")
 # What such a metric can be asked by: label of a series to label of the metric. And which of its labels may name the machine.
 _SAME = (("instance", "instance"),)
@@ -63,11 +67,12 @@ _TAKEN = {"node_uname_info": ("nodename",), "kube_pod_info": ("node",), "kube_no
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """label or join: one of the two. machines: of each series, in their order."""
+    """label or join: one of the two. machines: of each series, in their order. other: the label of the series that lack the first."""
 
     machines: tuple[str, ...]
     label: str | None = None
     join: Join | None = None
+    other: str | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -79,25 +84,28 @@ class Way:
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """A label before a join, the plainest label first."""
+        """A label before two, two before a join, the plainest label first."""
         if self.join is not None:
             return True, INFO_SERIES.index(self.join.series) if self.join.series in INFO_SERIES else len(INFO_SERIES), self.join.take
         label = self.label or ""
-        return False, PREFERRED.index(_plain(label)) if _plain(label) in PREFERRED else len(PREFERRED) - 1, label
+        place = PREFERRED.index(_plain(label)) if _plain(label) in PREFERRED else len(PREFERRED) - 1
+        return False, place + (len(PREFERRED) if self.other else 0), label
 
     def description(self) -> str:
-        return f'label "{self.label}"' if self.join is None else self.join.description()
+        if self.join is not None:
+            return self.join.description()
+        return f'label "{self.label}"' + (f' or "{self.other}"' if self.other else "")
 
     def shortened(self) -> Way:
-        return Way(tuple(short_name(name) for name in self.machines), self.label, self.join)
+        return replace(self, machines=tuple(short_name(name) for name in self.machines))
 
     def spelled(self, spellings: Mapping[str, str]) -> Way:
         """spellings: folded name to the name."""
-        return Way(tuple(spellings.get(folded(name), name) for name in self.machines), self.label, self.join)
+        return replace(self, machines=tuple(spellings.get(folded(name), name) for name in self.machines))
 
     def is_nameless(self, known: frozenset[str]) -> bool:
-        """Whether these are no host names: addresses, or what no label for machines and no metric calls so. known: as of `known_names`."""
-        if self.is_by_address:
+        """Whether these are no host names: addresses, containers, or what no label for machines and no metric calls so. known: as of `known_names`."""
+        if self.is_by_address or all(re.fullmatch(_CONTAINER, name) for name in self.names):
             return True
         label = _plain(self.label or "")
         is_plain = self.join is not None or (label in PREFERRED and not label.endswith("instance"))
@@ -130,7 +138,7 @@ def ways_of(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[
     known = frozenset(item.labels[take] for item in infos for take in _TAKEN.get(item.name, ()) if item.labels.get(take))
     ways: list[Way] = []
     refused: list[tuple[str, str]] = []
-    for label in sorted({label for item in series for label in item.labels} - PARTS):
+    for label in sorted(_labels_of(series) - PARTS):
         values = [item.labels.get(label, "") for item in series]
         machines = tuple(bare_host(value) if label.endswith("instance") else value for value in values)
         why = _refusal(label, machines, series, metric_of, known)
@@ -138,6 +146,7 @@ def ways_of(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[
             refused.append((f'label "{label}"', why))
         else:
             ways.append(Way(machines, label))
+    ways += _of_two_labels(series, metric_of)
     for join in _joins(infos):
         placed = _placed(join, series, infos)
         if placed is not None and not merges(placed, series, metric_of):
@@ -145,9 +154,25 @@ def ways_of(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[
     return ways, refused
 
 
+def _of_two_labels(series: Sequence[Found], metric_of: Mapping[str, str]) -> list[Way]:
+    """Where each series has one of two labels for a machine: exporters of two versions, or all exporters in one job."""
+    having = {label: [bool(item.labels.get(label)) for item in series] for label in _labels_of(series) if _plain(label) in _OF_HOSTS}
+    found = []
+    for first, second in itertools.combinations(sorted(having, key=lambda label: PREFERRED.index(_plain(label))), 2):
+        if all(one != other for one, other in zip(having[first], having[second], strict=True)):
+            machines = tuple(item.labels.get(first) or item.labels[second] for item in series)
+            if not all(having[first]) and not all(having[second]) and not merges(machines, series, metric_of):
+                found.append(Way(machines, first, other=second))
+    return found
+
+
+def _labels_of(series: Sequence[Found]) -> set[str]:
+    return {label for item in series for label in item.labels}
+
+
 def merged_ways(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[str, str]) -> list[tuple[str, ...]]:
     """What would name the machines of one scrape job if several did not share a name: of each series its machine."""
-    labels = [label for label in sorted({label for item in series for label in item.labels}) if _plain(label) in PREFERRED[:-1]]
+    labels = [label for label in sorted(_labels_of(series)) if _plain(label) in PREFERRED[:-1]]
     named = [tuple(item.labels.get(label, "") for item in series) for label in labels]
     found = [machines for machines in (*named, *(_placed(join, series, infos) for join in _joins(infos))) if machines is not None]
     return [machines for machines in found if all(machines) and merges(machines, series, metric_of)]
@@ -191,7 +216,7 @@ def merges(machines: Sequence[str], series: Sequence[Found], metric_of: Mapping[
     for machine, item in zip(machines, series, strict=True):
         target = target_of(item)
         if target is not None:
-            if givers.setdefault((machine, metric_of.get(item.name, item.name), _index_of(item)), target) != target:
+            if givers.setdefault((machine, metric_of.get(item.name, item.name), index_of(item)), target) != target:
                 return True
             continue
         own = frozenset((name, value) for name, value in item.labels.items() if name not in PREFERRED)
@@ -201,7 +226,7 @@ def merges(machines: Sequence[str], series: Sequence[Found], metric_of: Mapping[
     return False
 
 
-def _index_of(item: Found) -> str:
+def index_of(item: Found) -> str:
     """The number of its device on its machine; empty where it has none. A machine may have an exporter for each half of its devices."""
     return next((value for label in _INDICES if (value := item.labels.get(label, "")).isdigit()), "")
 

@@ -89,3 +89,25 @@ site(
     Target("dcgm", dcgm("gpu-4", "old-4"), {"instance": "gpu-4:9400"}, age_s=180.0),
     values=WORK,
 )
+_AMD = "".join(
+    lines(name, value, card="gpu_id", more='card_model="MI300X",hostname="HOST"')
+    for name, value in (("gpu_gfx_activity", 97), ("gpu_package_power", 610), ("gpu_junction_temperature", 60))
+)
+site(
+    "two machines with NVIDIA's and two with AMD's exporter, one node_exporter for all",
+    *each("dcgm", full, "10.1.0.{n}:9400", names=NAMES[:2]),
+    *each("amd", lambda name: _AMD.replace("HOST", name), "10.2.0.{n}:5000", names=NAMES[2:]),
+    *each("node", node, "10.3.0.{n}:9100"),
+    values=WORK,
+)
+site(
+    "one scrape job for all kinds of exporters, with applications among them",
+    *each("pods", full, "{m}:9400"),
+    *each("pods", node, "{m}:9100"),
+    Target("pods", "http_requests_total 5\nqueue_length 7\n", {"instance": "shop-1:8080"}),
+    Target("pods", "", {"instance": "shop-2:8080"}),
+    values=WORK,
+    says=("shop-2: its target of pods answers",),
+    unsaid=("shop-1",),
+    fine=False,
+)

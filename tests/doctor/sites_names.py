@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.doctor.exporters import dcgm, node, pods
+from tests.doctor.exporters import dcgm, labelled, node, pods
 from tests.doctor.recorded import Target
 from tests.doctor.situation import GPU, NAMES, WORK, bare, each, full, site
 
@@ -137,4 +137,77 @@ site(
     families=None,
     says=('cluster="a"', "--selector"),
     fine=False,
+)
+for _more, _label in (({}, "cluster"), ({"env": "prod"}, "dc")):
+    site(
+        f"two clusters whose machines have names of their own, by {_label}",
+        *each("dcgm", full, "{m}:9400", names=("a-1", "a-2"), **{_label: "a"}, **_more),
+        *each("dcgm", full, "{m}:9400", names=("b-1", "b-2"), **{_label: "b"}, **_more),
+        machines=("a-1", "a-2", "b-1", "b-2"),
+        families=GPU,
+        values=WORK,
+        says=(f'{_label}="a" (2 machines)',),
+    )
+site(
+    "half of the machines say Hostname, half hostname, as exporters of two versions do",
+    *each("dcgm", full, "10.1.0.{n}:9400", names=("gpu-1", "gpu-2")),
+    *each("dcgm", lambda name: full(name).replace("Hostname", "hostname"), "10.1.1.{n}:9400", names=("gpu-3", "gpu-4")),
+    *each("node", node, "10.2.0.{n}:9100"),
+    values=WORK,
+)
+site(
+    "series without a job, of which each exporter names the machine by a label of its own",
+    Target(
+        "",
+        "".join(labelled(dcgm(name), gpu_host=name) + labelled(node(name, uname=False), host=name) for name in NAMES).replace(
+            "gpu_host", "Hostname"
+        ),
+        {},
+        True,
+    ),
+    values=WORK,
+)
+site(
+    "machines of one disk image, all of which call themselves ubuntu",
+    *each("dcgm", lambda name: dcgm(name, "ubuntu"), "10.1.0.{n}:9400"),
+    *each("node", lambda name: node("ubuntu"), "10.1.0.{n}:9100"),
+    machines=tuple(f"10.1.0.{n}" for n in (1, 2, 3, 4)),
+    values=WORK,
+)
+_IDS = {name: f"3f2a9c8b1d7{number}" for number, name in enumerate(NAMES)}
+site(
+    "Hostname is a container's id",
+    *each("dcgm", lambda name: dcgm(name, _IDS[name]), "{m}:9400"),
+    families=GPU,
+    values=WORK,
+)
+site(
+    "Hostname is a container's id, and node_exporter knows the host",
+    *each("dcgm", lambda name: dcgm(name, _IDS[name]), "10.1.0.{n}:9400"),
+    *each("node", node, "10.1.0.{n}:9100"),
+    values=WORK,
+)
+site(
+    "names that end in a dot, as a name server writes them",
+    *each("dcgm", lambda name: dcgm(name, f"{name}.cluster.local."), "10.1.0.{n}:9400"),
+    *each("node", node, "10.2.0.{n}:9100"),
+    values=WORK,
+)
+site(
+    "the host's network: exporter's pods share the node's address with others",
+    *each("dcgm", bare, "10.0.3.{n}:9400", namespace="gpu", pod="dcgm-{n}"),
+    *each("node", lambda name: node(name, uname=False), "10.0.3.{n}:9100", namespace="mon", pod="node-exporter-{n}"),
+    Target(
+        "ksm",
+        pods(
+            [
+                {"namespace": space, "pod": f"{pod}-{n}", "node": name, "pod_ip": f"10.0.3.{n}", "host_ip": f"10.0.3.{n}"}
+                for n, name in enumerate(NAMES, start=1)
+                for space, pod in (("gpu", "dcgm"), ("mon", "node-exporter"), ("kube-system", "proxy"))
+            ]
+        ),
+        {"instance": "10.9.9.9:8080"},
+        True,
+    ),
+    values=WORK,
 )

@@ -85,3 +85,50 @@ site(
     values=WORK,
     absent=("gpu_sm_activity_ratio", "gpu_memory_bandwidth_ratio"),
 )
+site(
+    "two servers, each with half of the machines",
+    *each("dcgm", full, "10.1.0.{n}:9400", names=NAMES[:2], prometheus="shard-0"),
+    *each("dcgm", full, "10.1.1.{n}:9400", names=NAMES[2:], prometheus="shard-1"),
+    *each("node", node, "10.1.0.{n}:9100", names=NAMES[:2], prometheus="shard-0"),
+    *each("node", node, "10.1.1.{n}:9100", names=NAMES[2:], prometheus="shard-1"),
+    values=WORK,
+)
+site(
+    "of two replicas the first does not reach one machine",
+    *each("dcgm", full, "{m}:9400", names=NAMES[:3], replica="0"),
+    *each("dcgm", full, "{m}:9400", replica="1"),
+    *each("node", node, "{m}:9100", replica="0"),
+    *each("node", node, "{m}:9100", replica="1"),
+    values=WORK,
+    says=('replica="1" is asked',),
+)
+site(
+    "replicas in each of two clusters, one of which is selected",
+    *(
+        target
+        for cluster in ("a", "b")
+        for replica in ("0", "1")
+        for target in (
+            *each("dcgm", lambda name, c=cluster: dcgm(c + name, name), "10.1.0.{n}:9400", cluster=cluster, replica=replica),
+            *each("node", node, "10.1.0.{n}:9100", cluster=cluster, replica=replica),
+        )
+    ),
+    selector='cluster="a"',
+    values=WORK,
+)
+site(
+    "two scrape jobs for the two halves of each machine's GPUs",
+    *each("dcgm-a", lambda name: dcgm(name, name, (0, 1)), "{m}:9400"),
+    *each("dcgm-b", lambda name: dcgm(name, name, (2, 3)), "{m}:9401"),
+    *each("node", node, "{m}:9100"),
+    values=WORK,
+    unsaid=("takes no part",),
+)
+site(
+    "a scrape every two minutes",
+    *each("dcgm", full, "{m}:9400", every="2m"),
+    *each("node", node, "{m}:9100", every="2m"),
+    says=("scraped every 120 s",),
+    fine=False,
+    values=WORK,
+)

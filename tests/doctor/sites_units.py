@@ -230,3 +230,41 @@ site(
     *each("node", node, "10.1.0.{n}:9100", asset="A-00{n}", rack="r1"),
     values=WORK,
 )
+
+
+def _of_kind(device: str) -> str:
+    words = ("UTILIZATION", "CARD_POWER", "TEMPERATURE") if device.isupper() else ("_utilization", "_power_watts", "_temperature")
+    return "".join(lines(device + word, value, card="card") for word, value in zip(words, (97, 610, 60), strict=True))
+
+
+for _device in ("dcu", "mlu", "gcu", "ppu", "mthreads_gpu", "mx_gpu", "RBLN_DEVICE_STATUS:"):
+    site(
+        f"an accelerator's own exporter: {_device}",
+        *each("accel", lambda name, device=_device: _of_kind(device), "{m}:9400"),
+        *each("node", node, "{m}:9100"),
+        values=WORK,
+    )
+_NEURON = "".join(
+    (
+        *(f'neuroncore_utilization_ratio{{neuroncore="{core}",runtime_tag="1"}} 0.97\n' for core in range(4)),
+        "system_memory_used_bytes 6e11\nsystem_memory_total_bytes 1e12\n",
+        *(f'system_vcpu_usage_ratio{{usage_type="{kind}"}} {value}\n' for kind, value in (("user", 0.4), ("system", 0.2), ("idle", 0.4))),
+    )
+)
+site(
+    "Trainium with neuron-monitor",
+    *each("neuron", lambda name: _NEURON, "{m}:8000"),
+    families=frozenset({"gpu", "host"}),
+    values={**UTIL, "memory_usage_ratio": (0.59, 0.61), "cpu_usage_ratio": (0.59, 0.61)},
+)
+site(
+    "GPU metrics out of node_exporter's text files",
+    *each("node", lambda name: node(name) + lines("nvidia_smi_utilization_gpu_ratio", 0.97, card="uuid") + lines("nvidia_smi_power_draw_watts", 610, card="uuid"), "{m}:9100"),
+    values=WORK,
+)
+site(
+    "node_exporter of 2017, whose names have no units",
+    *each("dcgm", full, "{m}:9400"),
+    *each("node", lambda name: 'node_memory_MemAvailable 4e11\nnode_memory_MemTotal 1e12\nnode_network_receive_bytes{device="eth0"} 5e12\nnode_network_transmit_bytes{device="eth0"} 5e12\n', "{m}:9100"),
+    values={**WORK, "memory_usage_ratio": (0.59, 0.61)},
+)

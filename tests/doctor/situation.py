@@ -22,7 +22,7 @@ GPU = frozenset({"gpu"})
 @dataclass(frozen=True)
 class Situation:
     """families: of each machine. values: metric to the range in which the first machine's value must be. absent: metrics that are not to be
-    read. says: words of the findings. fine: nothing is missing. selector: as `--selector`."""
+    read. says: words of the findings; unsaid: words that are not there. fine: nothing is missing. selector: as `--selector`."""
 
     name: str
     targets: tuple[Target, ...]
@@ -31,6 +31,7 @@ class Situation:
     values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
     fine: bool = True
     selector: str = ""
 

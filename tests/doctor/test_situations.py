@@ -29,6 +29,7 @@ def test_the_machines_the_metrics_and_what_is_said(situation: Situation, tmp_pat
     assert sorted(machines) == sorted(situation.machines), said
     assert is_fine(findings) == situation.fine, said
     assert not [words for words in situation.says if words not in said], said
+    assert not [words for words in situation.unsaid if words in said], said
     assert not set(situation.absent) & set(proposal.used)
     if proposal.identity is None:
         return
