@@ -14,6 +14,7 @@ __all__ = ["look_at_clock", "look_at_families", "look_at_proposal"]
 _SKEW_S = 2.0
 _SLOW_S = 30.0
 _SHOWN = 5
+_WARNS = "its answer may not be whole: mend what it names, and ask again"
 _FAMILIES = {
     frozenset({"gpu"}): (
         "GPU metrics: slow, hot and throttled GPUs are not seen",
@@ -44,6 +45,7 @@ def look_at_proposal(url: str, proposal: Proposal, expected: int | None = None) 
         *_absent(proposal),
         _interval(proposal),
         *_machine_clocks(proposal),
+        *(Finding("warning", "note", text[:200], _WARNS) for text in proposal.warnings[:_SHOWN]),
         look_at_clock(proposal.offset_s),
         Finding("prometheus", "ok", f"{url} answers; exporters: {_exporters(proposal)}"),
     ]

@@ -57,7 +57,7 @@ class _Hint:
 
 
 # What sites call the devices that train.
-_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl|rbln(_device_status)?|neuron(core|device)?)"
+_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl|rbln(_device_status)?|neuron\w*)"
 _OF = rf"(^|[_:]){_DEVICE}\d*([_:]|$)"
 _LIMITS = r"limit|cap\b|max|min|threshold|target|default|slowdown|shutdown|enforced|requested|allocat|request|quota|info"
 _NOT_NET = r"err|drop|discard|container|pod|infiniband|ib_|rdma|memory|cache"

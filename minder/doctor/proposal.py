@@ -28,7 +28,8 @@ class Proposal:
     might be a metric and are not taken, with the reason. used: series per canonical metric. offset_s: the server's clock minus ours.
     interval_s: of its scrapes. selector: what must be asked for so that no reading comes twice. copies: what it leaves aside, in words.
     parted: clusters whose machines have the same names; there is no identity then. clusters: those that the machines are of. gone: machines
-    without a sample of the last `fresh_s`. dark: targets that give nothing. oddities: what is odd in the newest values."""
+    without a sample of the last `fresh_s`. dark: targets that give nothing. oddities: what is odd in the newest values. warnings: what
+    the server said of its answers."""
 
     mappings: tuple[str, ...]
     guessed: tuple[Rule, ...]
@@ -47,6 +48,7 @@ class Proposal:
     fresh_s: float = _FRESH_S
     dark: tuple[Dark, ...] = ()
     oddities: tuple[Oddity, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def moves_with_steps(self) -> list[str]:
@@ -108,6 +110,7 @@ def propose(server: Server, now_s: float) -> Proposal:
         fresh_s,
         reading.dark(identity),
         oddities_of(placed, reading.metric_of),
+        tuple(sorted(server.warnings)),
     )
 
 

@@ -14,6 +14,7 @@ from minder.doctor.series import Found, Server
 from minder.doctor.ways import INFO_SERIES, merged_ways
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.mapping import MetricMapping, Rule, default_mappings, load_mapping
+from minder.model.errors import SourceError
 from minder.model.metrics import is_spoken
 
 __all__ = ["Dark", "Reading"]
@@ -81,7 +82,10 @@ class Reading:
         """Goes on without series that have no sample of the last `fresh_s`: of machines and pods that are gone, where no stale marker ended
         them. Those of a target that is scraped still are late, and stay; so do those of an exporter all of whose samples are old."""
         names = "|".join(re.escape(name) for name in sorted({item.name for item in self.series}))
-        fresh = {_key(item) for item in self._server.series(names, fresh_s)} if names else set()
+        try:
+            fresh = {_key(item) for item in self._server.series(names, fresh_s)} if names else set()
+        except SourceError:  # a server without that function, or too large a question: nothing is known to be old
+            return
         old = [item for item in self.series if _key(item) not in fresh]
         if not old:
             return

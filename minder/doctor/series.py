@@ -15,6 +15,7 @@ from minder.model.errors import SourceError
 __all__ = ["Found", "Server"]
 
 _LARGEST = 64 * 2**20
+_SHORT = 2000  # of a refusal, so much is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Server:
     selector: str = ""
     access: Access = field(default_factory=Access)
     timeout_s: float = 20.0
+    warnings: set[str] = field(default_factory=set, compare=False)  # what it said of its answers so far
 
     def names(self) -> list[str]:
         """Names of all metrics. Raises SourceError."""
@@ -121,8 +123,9 @@ class Server:
             body = None
         if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
             said = body.get("error") if isinstance(body, dict) else None
-            reason = str(said) if said else "" if answer.status_code == 200 else answer.text
+            reason = str(said) if said else answer.text[:_SHORT]
             raise refusal_of_answer(self.url, answer.status_code, reason, answer.headers.get("location", ""), self.access.identifies)
+        self.warnings.update(str(item) for item in body.get("warnings") or ())
         return body.get("data")
 
 

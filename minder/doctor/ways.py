@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from minder.doctor.series import Found
 from minder.ingest.sources.identity import Join, bare_host, folded, short_name
 
-__all__ = ["INFO_SERIES", "PARTS", "PREFERRED", "Way", "index_of", "is_address", "known_names", "merged_ways", "merges", "target_of", "ways_of"]
+__all__ = [
+    "INFO_SERIES",
+    "PARTS",
+    "PREFERRED",
+    "Way",
+    "index_of",
+    "is_address",
+    "known_names",
+    "merged_ways",
+    "merges",
+    "target_of",
+    "ways_of",
+]
 
 INFO_SERIES = ("node_uname_info", "kube_pod_info", "kube_node_info", "target_info", "up")
 
@@ -104,7 +116,8 @@ class Way:
         return replace(self, machines=tuple(spellings.get(folded(name), name) for name in self.machines))
 
     def is_nameless(self, known: frozenset[str]) -> bool:
-        """Whether these are no host names: addresses, containers, or what no label for machines and no metric calls so. known: as of `known_names`."""
+        """Whether these are no host names: addresses, containers, or what no label for machines and no metric calls so. known: as of
+        `known_names`."""
         if self.is_by_address or all(re.fullmatch(_CONTAINER, name) for name in self.names):
             return True
         label = _plain(self.label or "")

@@ -259,12 +259,27 @@ site(
 )
 site(
     "GPU metrics out of node_exporter's text files",
-    *each("node", lambda name: node(name) + lines("nvidia_smi_utilization_gpu_ratio", 0.97, card="uuid") + lines("nvidia_smi_power_draw_watts", 610, card="uuid"), "{m}:9100"),
+    *each(
+        "node",
+        lambda name: (
+            node(name)
+            + lines("nvidia_smi_utilization_gpu_ratio", 0.97, card="uuid")
+            + lines("nvidia_smi_power_draw_watts", 610, card="uuid")
+        ),
+        "{m}:9100",
+    ),
     values=WORK,
 )
 site(
     "node_exporter of 2017, whose names have no units",
     *each("dcgm", full, "{m}:9400"),
-    *each("node", lambda name: 'node_memory_MemAvailable 4e11\nnode_memory_MemTotal 1e12\nnode_network_receive_bytes{device="eth0"} 5e12\nnode_network_transmit_bytes{device="eth0"} 5e12\n', "{m}:9100"),
+    *each(
+        "node",
+        lambda name: (
+            "node_memory_MemAvailable 4e11\nnode_memory_MemTotal 1e12\n"
+            'node_network_receive_bytes{device="eth0"} 5e12\nnode_network_transmit_bytes{device="eth0"} 5e12\n'
+        ),
+        "{m}:9100",
+    ),
     values={**WORK, "memory_usage_ratio": (0.59, 0.61)},
 )

@@ -203,8 +203,8 @@ class _Question(threading.Thread):
         except PrometheusApiClientException as error:
             self.status, text = _status_and_text(str(error))
             self.error = refusal_of_answer(url, self.status, text, known=self._is_known)
-        except JSONDecodeError:
-            self.error = refusal_of_answer(url, 200, "no JSON")
+        except JSONDecodeError as error:
+            self.error = refusal_of_answer(url, 200, error.doc[:2000] or "no JSON")
         except (RequestException, OSError) as error:
             self.error = refusal_of_error(url, error)
         except (ValueError, KeyError, TypeError) as error:
