@@ -1,10 +1,10 @@
 """From a Prometheus as it is found to the first score of the right machines: minutes, and lines that a person has to write.
 
-`python bench/first_contact.py [--shapes NAME ...] [--every N] [--out FILE]`. Real Prometheus servers (`prometheus` on the PATH) scrape pages of
-exporters every second: eight recorded sites (tests/doctor/data), those of tests/doctor/situations.py, and
-shapes of our own, among them relabelling as in kube-prometheus-stack, federation, remote write, one collector in front of all hosts, and a server with its own authority and a password.
-For each: `minder doctor --draft`, then `minder watch` until the draft's machines all have a score. A line by hand is counted where the
-drafted machines are not the site's.
+`python bench/first_contact.py [--shapes NAME ...] [--every N] [--out FILE]`. Real Prometheus servers (`prometheus` on the PATH) scrape
+pages of exporters every second: eight recorded sites (tests/doctor/data), those of tests/doctor/situations.py, and shapes of our own, among
+them relabelling as in kube-prometheus-stack, federation, remote write, one collector in front of all hosts, and a server with its own
+authority and a password. For each: `minder doctor --draft`, then `minder watch` until the draft's machines all have a score. A line by hand
+is counted where the drafted machines are not the site's.
 """
 
 from __future__ import annotations
