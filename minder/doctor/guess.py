@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minder.doctor.series import Found
-from minder.doctor.units import scale_of
+from minder.doctor.units import scale_of, spelled
 from minder.ingest.sources.blank import is_blank
 from minder.ingest.sources.mapping import MetricMapping, Rule
 from minder.model.errors import SourceError
@@ -120,12 +120,13 @@ def guess_rules(
 
 
 def _speaks(hint: _Hint, name: str) -> bool:
-    return bool(re.search(hint.words, name.lower())) and not (hint.without and re.search(hint.without, name.lower()))
+    words = spelled(name)
+    return bool(re.search(hint.words, words)) and not (hint.without and re.search(hint.without, words))
 
 
 def _renamed(names: Sequence[str], known: MetricMapping) -> list[Rule]:
     """Rules whose series are all there under a longer name: with a prefix or suffix of the site's, in any letter case."""
-    rules = []
+    rules: list[Rule] = []
     for rule in known.all_rules():
         plain = [name for name in (*rule.series, *rule.over) if re.fullmatch(r"\w+", name) and len(name) >= 12]
         if len(plain) < len((*rule.series, *rule.over)):

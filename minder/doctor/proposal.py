@@ -62,7 +62,7 @@ class Proposal:
 
 def propose(server: Server, now_s: float) -> Proposal:
     """`now_s`: our clock. Raises SourceError."""
-    server_s = server.now_s()
+    offset_s = server.offset_s(now_s)
     names = server.names()
     reading = Reading(server, names)
     mappings = reading.take_known()
@@ -98,7 +98,7 @@ def propose(server: Server, now_s: float) -> Proposal:
         reading.counts(),
         identity,
         max((intervals_s[job] for job in counts if job in intervals_s), default=_USUAL_S),
-        server_s - now_s,
+        offset_s,
         counts,
         reading.clocks_s(identity) if "node_time_seconds" in names else {},
         guess.doubts,

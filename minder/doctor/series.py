@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +89,14 @@ class Server:
             return float(found["result"][1])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SourceError(f"Prometheus at {self.url} does not report its time ({type(error).__name__})") from error
+
+    def offset_s(self, now_s: float) -> float:
+        """The server's clock minus ours (now_s), less what the time that its answer took leaves open. Raises SourceError."""
+        begun_s = time.monotonic()
+        server_s = self.now_s()
+        open_s = (time.monotonic() - begun_s) / 2.0
+        offset_s = server_s - (now_s + open_s)
+        return math.copysign(max(0.0, abs(offset_s) - open_s), offset_s)
 
     def clock_offsets_s(self) -> list[tuple[dict[str, str], float]]:
         """Labels of a target and its clock minus the time of its scrape, from node_exporter; empty where there is none. Raises

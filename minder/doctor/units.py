@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from minder.ingest.sources.blank import is_blank
 
-__all__ = ["scale_of"]
+__all__ = ["scale_of", "spelled"]
 
 # Of a quantity: what a name says, with the factor to the canonical unit.
 _NAMED: dict[str, tuple[tuple[str, float], ...]] = {
@@ -38,9 +38,12 @@ def scale_of(unit: str, name: str, values: Sequence[float], highest: Sequence[fl
     known = [value for value in (*values, *highest) if not is_blank(value)]
     if not known:
         return None, "it has no value"
-    named = next((scale for words, scale in _NAMED.get(unit, ()) if re.search(words, name.lower())), None)
-    if named is None and (re.search(_OTHER, name.lower()) or any(re.search(words, name.lower()) for words in _words_of_others(unit))):
+    said = spelled(name)
+    named = next((scale for words, scale in _NAMED.get(unit, ()) if re.search(words, said)), None)
+    if named is None and (re.search(_OTHER, said) or any(re.search(words, said) for words in _words_of_others(unit))):
         return None, "its name gives another unit"
+    if unit == "ratio" and named == 0.01 and draws_w >= _AT_WORK_W and _BUSY <= max(known) <= 1.0:
+        return None, f"its name says percent, and it is {max(known):g} at most while its devices work"
     if named is not None:
         return (named, "") if _fits(unit, known, named) else (None, f"its values do not fit the unit in its name: {max(known):g}")
     if unit == "ratio":
@@ -48,6 +51,15 @@ def scale_of(unit: str, name: str, values: Sequence[float], highest: Sequence[fl
     top = max(known)
     scale = _watts(top) if unit == "W" else _hertz(top) if unit == "Hz" else _celsius(top)
     return (scale, "") if scale is not None and _fits(unit, known, scale) else (None, f"no unit fits its values: {max(known):g}")
+
+
+def spelled(name: str) -> str:
+    """A name in lower case, its words apart.
+
+    >>> spelled("rigGpuPowerWatts"), spelled("habanalabs_power_mW")
+    ('rig_gpu_power_watts', 'habanalabs_power_mw')
+    """
+    return re.sub(r"(?<=[a-z0-9]{2})(?=[A-Z])", "_", name).lower()
 
 
 def _words_of_others(unit: str) -> list[str]:

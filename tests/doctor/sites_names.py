@@ -211,3 +211,55 @@ site(
     ),
     values=WORK,
 )
+site(
+    "instance is a management name, the host calls itself otherwise",
+    *each("dcgm", bare, "mgmt-{n}:9400"),
+    *each("node", node, "mgmt-{n}:9100"),
+    values=WORK,
+)
+site(
+    "an address for a name in EKS: the GPU exporter says the node's private name, node_exporter its address",
+    *each("dcgm", lambda name: dcgm(name, f"ip-10-0-1-{name[-1]}.ec2.internal"), "10.244.0.{n}:9400", namespace="gpu", pod="dcgm-{n}"),
+    *each("node", lambda name: node(f"ip-10-0-1-{name[-1]}.ec2.internal"), "10.0.1.{n}:9100", namespace="mon", pod="ne-{n}"),
+    machines=tuple(f"ip-10-0-1-{n}.ec2.internal" for n in (1, 2, 3, 4)),
+    values=WORK,
+)
+site(
+    "nodes that are known to kube_node_info by their internal address only",
+    *each("dcgm", bare, "10.0.3.{n}:9400"),
+    *each("node", lambda name: node(name, uname=False), "10.0.3.{n}:9100"),
+    Target(
+        "ksm",
+        "".join(f'kube_node_info{{node="{name}",internal_ip="10.0.3.{n}"}} 1\n' for n, name in enumerate(NAMES, start=1)),
+        {"instance": "10.9.9.9:8080"},
+        True,
+    ),
+    values=WORK,
+)
+site(
+    "three labels for a host that agree, and one that is the rack's",
+    *each("dcgm", full, "{m}:9400", node="{m}", nodename="{m}", host="rack-1"),
+    *each("node", node, "{m}:9100", node="{m}", nodename="{m}", host="rack-1"),
+    values=WORK,
+)
+site(
+    "a label that means the machine on one exporter and the cluster on another",
+    *each("dcgm", bare, "10.1.0.{n}:9400", node="{m}"),
+    *each("node", node, "10.2.0.{n}:9100", node="prod"),
+    values=WORK,
+)
+site(
+    "one machine with eight GPUs",
+    *each("dcgm", lambda name: dcgm(name, name, range(8)), "{m}:9400", names=("solo",)),
+    *each("node", node, "{m}:9100", names=("solo",)),
+    machines=("solo",),
+    says=("no peers to compare with",),
+    values=WORK,
+)
+site(
+    "machines numbered without leading zeros, one label in upper case with spaces around it",
+    *each("dcgm", lambda name: dcgm(name, name), "10.1.0.{n}:9400", names=("n1", "n2", "n10")),
+    *each("node", node, "10.2.0.{n}:9100", names=("n1", "n2", "n10")),
+    machines=("n1", "n2", "n10"),
+    values=WORK,
+)

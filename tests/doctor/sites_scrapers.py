@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.doctor.exporters import dcgm, labelled, node
 from tests.doctor.recorded import Target
-from tests.doctor.situation import NAMES, WORK, each, full, site
+from tests.doctor.situation import NAMES, WORK, bare, each, full, site
 
 # One scraper too many, or one too few.
 for _label in ("thanos_replica", "__replica__", "prometheus", "receive", "replica_id"):
@@ -130,5 +130,60 @@ site(
     *each("node", node, "{m}:9100", every="2m"),
     says=("scraped every 120 s",),
     fine=False,
+    values=WORK,
+)
+site(
+    "agents push by remote write: all say localhost, and only the host label parts them",
+    *each("dcgm", bare, "localhost:9400", host="{m}"),
+    *each("node", lambda name: node(name), "localhost:9100", host="{m}"),
+    values=WORK,
+)
+site(
+    "host metrics twice: by node_exporter and by a collector's host metrics",
+    *each("dcgm", full, "{m}:9400"),
+    *each("node", node, "{m}:9100"),
+    Target(
+        "otel",
+        "".join(
+            labelled('system_memory_usage_bytes{state="used"} 6e11\nsystem_memory_usage_bytes{state="free"} 4e11\n', host_name=name)
+            for name in NAMES
+        ),
+        {"instance": "collector:8889"},
+    ),
+    values={**WORK, "memory_usage_ratio": (0.59, 0.61)},
+)
+site(
+    "GPU metrics twice: by DCGM, and by another exporter in other units",
+    *each("dcgm", full, "{m}:9400"),
+    *each("smi", lambda name: "".join(f'nvidia_smi_power_draw_watts{{uuid="GPU-{name}-{n}"}} 611\n' for n in (0, 1)), "{m}:9835"),
+    *each("node", node, "{m}:9100"),
+    values=WORK,
+)
+site(
+    "three replicas, of which one is an hour behind",
+    *each("dcgm", full, "{m}:9400", replica="0"),
+    *each("dcgm", full, "{m}:9400", replica="1"),
+    *(Target("dcgm", full(name), {"instance": f"{name}:9400", "replica": "2"}, age_s=200.0) for name in NAMES),
+    *each("node", node, "{m}:9100", replica="0"),
+    *each("node", node, "{m}:9100", replica="1"),
+    values=WORK,
+)
+site(
+    "a replica's label only where a rule has recorded something",
+    *each("dcgm", full, "{m}:9400"),
+    *each("node", node, "{m}:9100"),
+    Target(
+        "rules",
+        'instance:node_cpu:ratio{instance="gpu-1",replica="a"} 0.5\ninstance:node_cpu:ratio{instance="gpu-1",replica="b"} 0.5\n',
+        {},
+        True,
+    ),
+    values=WORK,
+)
+site(
+    "blackbox probes and pings with the machines' names",
+    *each("dcgm", full, "{m}:9400"),
+    *each("node", node, "{m}:9100"),
+    *each("ping", lambda name: "probe_success 1\nprobe_duration_seconds 0.01\n", "{m}"),
     values=WORK,
 )

@@ -283,3 +283,60 @@ site(
     ),
     values={**WORK, "memory_usage_ratio": (0.59, 0.61)},
 )
+site(
+    "a GPU without power reading on one machine",
+    *each(
+        "dcgm",
+        lambda name: full(name) if name != "gpu-2" else "".join(line + "\n" for line in full(name).splitlines() if "POWER" not in line),
+        "{m}:9400",
+    ),
+    *each("node", node, "{m}:9100"),
+    values=UTIL,
+)
+site(
+    "utilisation in percent of an idle cluster, with a day of work behind it unknown",
+    *each("rig", lambda name: lines("rig_gpu_util", 0) + lines("rig_gpu_power_watts", 70), "{m}:9400"),
+    families=GPU,
+    absent=("gpu_duty_cycle_ratio",),
+    says=("read while idle",),
+)
+site(
+    "a fraction that is called percent",
+    *each("rig", lambda name: lines("rig_gpu_util_percent", 0.97) + lines("rig_gpu_power_watts", 610), "{m}:9400"),
+    families=GPU,
+    absent=("gpu_duty_cycle_ratio",),
+    says=("rig_gpu_util_percent may be gpu_duty_cycle_ratio",),
+)
+site(
+    "limits, averages and peaks beside the reading",
+    *each(
+        "rig",
+        lambda name: "".join(
+            lines(f"rig_gpu_{word}", value)
+            for word, value in (
+                ("power_watts_max", 700),
+                ("power_limit_watts", 700),
+                ("power_watts", 610),
+                ("temp_shutdown", 95),
+                ("util_pct", 97),
+            )
+        ),
+        "{m}:9400",
+    ),
+    families=GPU,
+    values={"gpu_power_draw_watts": (600, 620), **UTIL},
+    absent=("gpu_temperature_celsius",),
+)
+site(
+    "names in camel case",
+    *each("rig", lambda name: lines("rigGpuUtilizationPercent", 97) + lines("rigGpuPowerWatts", 610), "{m}:9400"),
+    families=GPU,
+    values=WORK,
+)
+site(
+    "an exporter of the chassis gives all machines' power by slot",
+    *each("dcgm", full, "{m}:9400"),
+    *each("node", node, "{m}:9100"),
+    Target("redfish", "".join(f'redfish_gpu_power_watts{{slot="{n}"}} 4000\n' for n in range(4)), {"instance": "chassis-1:9610"}),
+    values=WORK,
+)

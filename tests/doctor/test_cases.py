@@ -133,6 +133,14 @@ def test_a_server_that_lacks_a_function_is_read_all_the_same() -> None:
     assert proposal.identity is not None and len(proposal.identity.machines) == 4 and not proposal.gone
 
 
+def test_a_slow_answer_does_not_make_a_clock_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([100.0, 108.0] * 2)
+    monkeypatch.setattr("minder.doctor.series.time.monotonic", lambda: next(ticks))
+    server = Recorded("http://prometheus.example:9090")
+    assert server.offset_s(NOW_S - 7.0) == 0.0  # asked at -7 s, answered within 8 s
+    assert server.offset_s(NOW_S - 60.0) == pytest.approx(52.0)
+
+
 def test_a_table_shows_what_led_to_the_choice() -> None:
     proposal = propose(site(DATA / "04-label-on-some-series-only"), NOW_S)
     assert proposal.identity is not None

@@ -165,7 +165,7 @@ class Translator:
                 "telemetry.machine_label or telemetry.machine_map"
             )
         samples: list[Sample] = []
-        for scrape in sorted(cells):
+        for scrape in sorted(cells, key=lambda scrape: (scrape[:2], min(index for index, _ in cells[scrape]), scrape[2])):
             samples.extend(self._samples(scrape, cells[scrape]))
         self._forget(max((scrape[0] for scrape in cells), default=float("-inf")))
         return samples
