@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -138,11 +138,11 @@ class Reading:
     def dark(self, identity: Identity | None) -> tuple[Dark, ...]:
         if identity is None:
             return ()
-        giving = {_target(item) for item in self.series}
-        ups = [item for item in self._infos if item.name == "up" and item.labels.get("job", "") in self.jobs()]
+        giving, jobs = {_target(item) for item in self.series}, self.jobs()
+        ups = [item for item in self._infos if item.name == "up" and item.labels.get("job", "") in jobs]
         silent = [item for item in ups if _target(item) not in giving]
-        counts = {job: sum(item.labels.get("job", "") == job for item in ups) for job in self.jobs()}
-        few = [item for item in silent if _silent_of(item, silent) < _SHARE * counts[item.labels.get("job", "")]]
+        counts, dark = (Counter(item.labels.get("job", "") for item in items) for items in (ups, silent))
+        few = [item for item in silent if dark[job := item.labels.get("job", "")] < _SHARE * counts[job]]
         others = self._server.giving([item.labels.get("instance", "") for item in few if item.value > 0])
         machines = identity.machine_map()
         machines.learn((item.name, item.labels, item.time_s) for item in self._infos if item.name != "up")
@@ -190,10 +190,6 @@ def _key(item: Found) -> tuple[str, frozenset[tuple[str, str]]]:
 
 def _target(item: Found) -> tuple[str, str]:
     return item.labels.get("job", ""), item.labels.get("instance", "")
-
-
-def _silent_of(item: Found, silent: Sequence[Found]) -> int:
-    return sum(other.labels.get("job", "") == item.labels.get("job", "") for other in silent)
 
 
 def _covered(mapping: MetricMapping, server: Server, names: set[str]) -> dict[str, list[Found]]:
