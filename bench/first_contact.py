@@ -1,10 +1,10 @@
 """From a Prometheus as it is found to the first score of the right machines: minutes, and lines that a person has to write.
 
-`python bench/first_contact.py [--shapes NAME ...] [--out FILE]`. Real Prometheus servers (`prometheus` on the PATH) scrape pages of
-exporters every second: eight recorded sites (tests/doctor/data) and shapes of our own, among them relabelling as in
-kube-prometheus-stack, federation, remote write, one collector in front of all hosts, and a server with its own authority and a password.
-For each: `minder doctor --draft`, then `minder watch` until the draft's machines all have a score. A line by hand is counted where the
-drafted machines are not the site's.
+`python bench/first_contact.py [--shapes NAME ...] [--every N] [--out FILE]`. Real Prometheus servers (`prometheus` on the PATH) scrape
+pages of exporters every second: eight recorded sites (tests/doctor/data), those of tests/doctor/situations.py, and shapes of our own, among
+them relabelling as in kube-prometheus-stack, federation, remote write, one collector in front of all hosts, and a server with its own
+authority and a password. For each: `minder doctor --draft`, then `minder watch` until the draft's machines all have a score. A line by hand
+is counted where the drafted machines are not the site's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.doctor.situations import SITUATIONS
 
 RECORDED = Path(__file__).resolve().parent.parent / "tests/doctor/data"
 PATIENCE_S = 90.0
@@ -51,6 +55,7 @@ class Shape:
     machines: tuple[str, ...]
     targets: tuple[Target, ...] = ()
     start: Callable[[Site], list[str]] | None = None
+    words: tuple[str, ...] = ()
 
 
 @dataclass
@@ -266,12 +271,27 @@ def recorded_shapes() -> list[Shape]:
     return found
 
 
+def situation_shapes() -> list[Shape]:
+    """Those of tests/doctor that a server which runs can be: with machines to find, and without series that have ended."""
+    return [
+        Shape(
+            item.name,
+            item.machines,
+            tuple(Target(target.job, target.page, dict(target.labels), target.honor_labels) for target in item.targets),
+            words=("--selector", item.selector) if item.selector else (),
+        )
+        for item in SITUATIONS
+        if item.machines and item.fine and not any(target.age_s or not target.job for target in item.targets)
+    ]
+
+
 def try_shape(shape: Shape) -> dict[str, Any]:
     """Seconds from the command to the first score of every machine, and what had to be written by hand."""
     with ExitStack() as stack:
         site = Site(Path(stack.enter_context(tempfile.TemporaryDirectory())), stack)
         site.serve()
         words = shape.start(site) if shape.start else [f"http://127.0.0.1:{site.prometheus('main', shape.targets)}"]
+        words = [*words, *shape.words]
         time.sleep(8.0)  # a Prometheus that is there already has scraped
         environment = {**os.environ, "MINDER_STATE_DIR": str(site.folder / "state"), "MINDER_NO_COLOR": "1"}
         minder = [sys.executable, "-m", "minder"]
@@ -321,8 +341,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=None, help="names, or the beginnings of names")
     parser.add_argument("--out", type=Path, default=Path("bench-out/first_contact.json"))
+    parser.add_argument("--every", type=int, default=1, help="of the sites of tests/doctor only each so many-th")
     options = parser.parse_args()
-    shapes = [item for item in [*recorded_shapes(), *own_shapes()] if not options.shapes or item.name.startswith(tuple(options.shapes))]
+    every = [*recorded_shapes(), *own_shapes(), *situation_shapes()[:: options.every]]
+    shapes = [item for item in every if not options.shapes or item.name.startswith(tuple(options.shapes))]
     rows = []
     for shape in shapes:
         rows.append(try_shape(shape))

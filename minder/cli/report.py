@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from minder.act.policy.config import PolicyConfig
     from minder.offline.adoption.report import Adoption, WouldBe
     from minder.record.client.ledger import RemoteLedger
@@ -38,7 +40,7 @@ def command(
 
     Example: minder report --since 7d --out report.html
     """
-    from minder.cli.remote import open_ledger
+    from minder.cli.remote import command_place, open_ledger
     from minder.cli.tables import check_choice
     from minder.model.errors import BadInputError
     from minder.offline.reliability.account import ACCOUNT_KINDS
@@ -52,7 +54,7 @@ def command(
         policies = _policies(config)
         with open_ledger(ledger) as opened:
             found = _judged(opened, (length_s, until, job), policies, (yes or [], no or []), ask)
-        _write(found, out, output)
+        _write(found, out, output, command_place(ledger))
         return
     if yes or no or ask or config or output != "text":
         raise BadInputError("--yes, --no, --ask, --config and --format go with --adoption")
@@ -84,9 +86,11 @@ def _judged(
     """The report, after the answers that are given now are in the ledger."""
     from minder.offline.adoption.answers import find_answered, outcomes_of
     from minder.offline.adoption.reading import read_adoption
+    from minder.record.incidents.spans import LONGEST_S
 
     found = read_adoption(opened.events, *period, policies)
-    answers = find_answered(found, *named)
+    everything = read_adoption(opened.events, LONGEST_S, *period[1:], {}) if any(named) else found  # an incident's name needs no period
+    answers = find_answered(everything, *named)
     if ask:
         answers += [(item, answer) for item in (*found.would, *found.held) if not item.answer and (answer := _asked(item))]
     for item, answer in answers:
@@ -118,12 +122,12 @@ def _record(opened: Ledger | RemoteLedger, item: WouldBe, machine: str, outcome:
         opened.client.tell_outcome(machine, outcome, note, item.incident)
 
 
-def _write(found: Adoption, out: Path | None, output: str) -> None:
+def _write(found: Adoption, out: Path | None, output: str, place: Callable[[str], str]) -> None:
     import json
 
     from minder.offline.adoption.words import adoption_json, adoption_text
 
-    text = json.dumps(adoption_json(found), indent=2) + "\n" if output == "json" else adoption_text(found)
+    text = json.dumps(adoption_json(found), indent=2) + "\n" if output == "json" else adoption_text(found, place)
     if out is None:
         typer.echo(text, nl=False)
         return

@@ -32,6 +32,7 @@ def command(
         typer.echo(json.dumps(to_document(finding), indent=1))
         return
     rows, lines = to_rows(finding)
-    print_table(rows)
     for line in lines:
         typer.echo(line)
+    typer.echo("")
+    print_table(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,10 @@ _SIGNS = (
 )
 _LABELS = ("application", "app_name")
 _STEMS = ("jvm_", "process_", "container_", "vllm:", "sglang:", "nv_inference_", "ray_", "kube_", "kubelet_", "namespace_", "pod_", "go_")
+# Recorded series of a whole, as the convention level:metric:operations says: a cluster, a job, a rack.
+_WHOLES = "cluster|job|namespace|region|zone|site|dc|datacenter|rack|row|pool|partition|queue|user|team|tenant|global|fleet|total|all|org"
+_SUM = rf"({_WHOLES})(_\w+)?:.*"
+_OF_ONE = ("instance", "node", "host", "machine", "server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,13 @@ class Applications:
         return item.labels.get("job", "") in self.jobs or any(label in item.labels for label in _LABELS)
 
     def without(self, names: Sequence[str]) -> list[str]:
-        """Names that are no runtime's, no container's and none of ours."""
-        return [name for name in names if not name.startswith((*_STEMS, "minder"))]
+        """Names that are no runtime's, no container's, no sum over machines and none of ours."""
+        return [name for name in names if not name.startswith((*_STEMS, "minder")) and not _is_sum(name)]
 
     def reader(self, read: Callable[[str], Sequence[Found]]) -> Callable[[str], list[Found]]:
         """`read` without series of applications."""
         return lambda pattern: [item for item in read(pattern) if not self.owns(item)]
+
+
+def _is_sum(name: str) -> bool:
+    return re.fullmatch(_SUM, name) is not None and not any(word in name.partition(":")[0] for word in _OF_ONE)

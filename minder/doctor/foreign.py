@@ -13,6 +13,8 @@ __all__ = ["look_at_clock", "look_at_families", "look_at_proposal"]
 
 _SKEW_S = 2.0
 _SLOW_S = 30.0
+_SHOWN = 5
+_WARNS = "its answer may not be whole: mend what it names, and ask again"
 _FAMILIES = {
     frozenset({"gpu"}): (
         "GPU metrics: slow, hot and throttled GPUs are not seen",
@@ -33,14 +35,17 @@ def look_at_proposal(url: str, proposal: Proposal, expected: int | None = None) 
     found = [
         _identity(proposal, expected),
         *_families(proposal),
+        *_dark(proposal),
         *_left_out(proposal),
         _mapping(proposal),
         _peers(proposal),
         *(Finding("guess", "note", _guess(rule), "read the drafted mapping and take out what is wrong") for rule in proposal.guessed),
         *(_doubt(item.metric, item.series, item.why) for item in proposal.doubts),
+        *(Finding(item.check, "note", item.seen, item.mend) for item in proposal.oddities),
         *_absent(proposal),
         _interval(proposal),
         *_machine_clocks(proposal),
+        *(Finding("warning", "note", text[:200], _WARNS) for text in proposal.warnings[:_SHOWN]),
         look_at_clock(proposal.offset_s),
         Finding("prometheus", "ok", f"{url} answers; exporters: {_exporters(proposal)}"),
     ]
@@ -115,6 +120,11 @@ def _peers(proposal: Proposal) -> Finding:
 
 def _identity(proposal: Proposal, expected: int | None) -> Finding:
     found = proposal.identity
+    if proposal.parted is not None:
+        first = next(iter(proposal.parted.machines))
+        seen = f"machines of several clusters have the same names: {proposal.parted.shown}"
+        mend = f"choose the job's: --selector '{proposal.parted.label}=\"{first}\"'"
+        return Finding("machines", "missing", seen, mend)
     if found is None:
         mend = "give every target of a machine the same label `machine` in the scrape configuration (relabel_configs)"
         return Finding("machines", "missing", "nothing names the machine of all series of an exporter", mend)
@@ -147,17 +157,40 @@ def look_at_families(families: Mapping[str, frozenset[str]]) -> Finding:
     return Finding("families", "missing", seen, "scrape the exporter there too, or start it; see the table below")
 
 
+def _dark(proposal: Proposal) -> list[Finding]:
+    """Targets of exporters that give nothing, though the others of their kind do."""
+    failing = [f"{item.machine}: its scrape by {item.job} fails" for item in proposal.dark if not item.answers]
+    empty = [f"{item.machine}: its target of {item.job} answers, and no metric of it is stored" for item in proposal.dark if item.answers]
+    mends = (
+        "start the exporter there, or mend its address; the server's page Status > Targets has the error",
+        "look at time stamps of the exporter's own, at sample_limit and at metric_relabel_configs",
+    )
+    return [
+        Finding("targets", "missing", "; ".join(found[:_SHOWN]) + ("; ..." if len(found) > _SHOWN else ""), mend)
+        for found, mend in zip((failing, empty), mends, strict=True)
+        if found
+    ]
+
+
 def _left_out(proposal: Proposal) -> list[Finding]:
     found = proposal.identity
     if found is None:
         return []
-    lines = []
+    lines = [Finding("copies", "note", seen) for seen in proposal.copies]
     if found.left_out:
         seen = f"{', '.join(_job(job) for job in found.left_out)}: nothing joins its series to the machines, so they take no part"
         lines.append(Finding("left out", "note", seen, "give its targets a label with the machine's name (relabel_configs)"))
     if found.twice:
-        seen = f"{', '.join(found.twice)}: asks exporters that another scrape job asks already, so it takes no part"
+        seen = f"{', '.join(found.twice)}: asks exporters that another scrape job asks as often, or more often, so it takes no part"
         lines.append(Finding("left out", "note", seen))
+    if proposal.gone:
+        shown = ", ".join(proposal.gone[:_SHOWN]) + (", ..." if len(proposal.gone) > _SHOWN else "")
+        seen = f"{shown}: no sample of the last {proposal.fresh_s:.0f} s, so it takes no part"
+        lines.append(Finding("gone", "note", seen, "right if it has left; else start its exporters, set its clock, and ask again"))
+    if proposal.clusters is not None:
+        label, first = proposal.clusters.label, next(iter(proposal.clusters.machines))
+        seen = f"the machines are of several: {proposal.clusters.shown}"
+        lines.append(Finding(label, "note", seen, f"if the job is in one of them: --selector '{label}=\"{first}\"'"))
     return lines
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from minder.doctor.series import Found
-from minder.doctor.units import scale_of
+from minder.doctor.units import scale_of, spelled
+from minder.ingest.sources.blank import is_blank
 from minder.ingest.sources.mapping import MetricMapping, Rule
 from minder.model.errors import SourceError
 from minder.model.metrics import find_metric
@@ -56,14 +57,18 @@ class _Hint:
 
 
 # What sites call the devices that train.
-_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl)"
+_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl|rbln(_device_status)?|neuron\w*)"
 _OF = rf"(^|[_:]){_DEVICE}\d*([_:]|$)"
 _LIMITS = r"limit|cap\b|max|min|threshold|target|default|slowdown|shutdown|enforced|requested|allocat|request|quota|info"
 _NOT_NET = r"err|drop|discard|container|pod|infiniband|ib_|rdma|memory|cache"
 _NOT_HOST = rf"{_OF}|vram|hbm|idle|core|thread|container|pod|process|job|temp|copy|total$|swap|heap|jvm|request|{_LIMITS}"
 _HINTS = (
     _Hint("gpu_power_draw_watts", rf"{_OF}.*(power|watt)|power.*{_OF}", rf"state|energy|violation|percent|{_LIMITS}", combine="max"),
-    _Hint("gpu_duty_cycle_ratio", rf"{_OF}.*(util|duty|busy)|util.*{_OF}", rf"mem|vram|hbm|cache|enc|dec|jpeg|ofa|video|{_LIMITS}"),
+    _Hint(
+        "gpu_duty_cycle_ratio",
+        rf"{_OF}.*(util|duty|busy|(?<![a-z])(use|usage|load)(?![a-z]))|util.*{_OF}",
+        rf"mem|vram|hbm|cache|enc|dec|jpeg|ofa|video|power|energy|fan|temp|clock|bandwidth|bw|{_LIMITS}",
+    ),
     _Hint("gpu_temperature_celsius", rf"{_OF}.*temp|temp.*{_OF}", rf"mem|hbm|vram|{_LIMITS}", combine="max"),
     _Hint(
         "gpu_clock_hertz",
@@ -115,12 +120,13 @@ def guess_rules(
 
 
 def _speaks(hint: _Hint, name: str) -> bool:
-    return bool(re.search(hint.words, name.lower())) and not (hint.without and re.search(hint.without, name.lower()))
+    words = spelled(name)
+    return bool(re.search(hint.words, words)) and not (hint.without and re.search(hint.without, words))
 
 
 def _renamed(names: Sequence[str], known: MetricMapping) -> list[Rule]:
     """Rules whose series are all there under a longer name: with a prefix or suffix of the site's, in any letter case."""
-    rules = []
+    rules: list[Rule] = []
     for rule in known.all_rules():
         plain = [name for name in (*rule.series, *rule.over) if re.fullmatch(r"\w+", name) and len(name) >= 12]
         if len(plain) < len((*rule.series, *rule.over)):
@@ -130,7 +136,7 @@ def _renamed(names: Sequence[str], known: MetricMapping) -> list[Rule]:
             longer = sorted((name for name in names if wanted.lower() in name.lower() and name != wanted), key=len)
             if longer:
                 found[wanted] = longer[0]
-        if len(found) == len(set(plain)):
+        if len(found) == len(set(plain)) and not any(set(found.values()) <= {*other.series, *other.over} for other in rules):
             series, over = (tuple(found[name] for name in side) for side in (rule.series, rule.over))
             rules.append(rule.model_copy(update={"series": series, "over": over}))
     return rules
@@ -170,15 +176,15 @@ class _Work:
     def _scale(self, hint: _Hint, chosen: Sequence[str], series: Sequence[Found]) -> float | None:
         metric = find_metric(hint.metric)
         assert metric is not None
-        values = [item.value for item in series]
+        values = [item.value for item in series if not is_blank(item.value)]
         if hint.kind != "gauge":
-            return 1.0 if all(value >= 0.0 for value in values if value == value) else None
+            return 1.0 if all(value >= 0.0 for value in values) else None
         highest = self._highest_of(chosen[0]) if metric.unit == "ratio" else []
         scale, why = scale_of(metric.unit, chosen[0], values, highest, self._draws_w)
         if scale is None:
             self.doubts.append(Doubt(hint.metric, chosen[0], why))
         elif hint.metric == "gpu_power_draw_watts":
-            self._draws_w = max(value * scale for value in values if value == value)
+            self._draws_w = max(value * scale for value in values if not is_blank(value))
         return scale
 
     def _highest_of(self, name: str) -> Sequence[float]:

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from minder.doctor.series import Found
-from minder.doctor.ways import Way, ways_of
-from minder.ingest.sources.identity import Join, MachineMap
+from minder.doctor.ways import Way, index_of, known_names, ways_of
+from minder.ingest.sources.identity import Join, MachineMap, folded
 from minder.model.errors import IdentityError
 from minder.model.metrics import find_metric
 
-__all__ = ["Identity", "Row", "families_of", "find_identity", "resolved"]
+__all__ = ["Identity", "Row", "anchor_of", "families_of", "find_identity", "resolved"]
 
 T = TypeVar("T")
 _MOST_ROWS, _MOST_ORDERS = 40, 24
+_USUAL_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Row:
 class Identity:
     """labels, joins, short_names: what the keys of [telemetry] should be. machines: those of the job, in natural order. families: of each
     machine, the families of metrics that it has. left_out: scrape jobs that nothing joins to the others. twice: scrape jobs that give
-    what another one gives already. others: hosts without GPU metrics and without an agent, though others have them."""
+    what another one gives already. others: hosts without GPU metrics and without an agent, though others have them. is_nameless: what
+    distinguishes the machines are no host names."""
 
     labels: tuple[str, ...]
     machines: tuple[str, ...]
@@ -51,6 +53,7 @@ class Identity:
     twice: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     table: tuple[Row, ...] = ()
+    is_nameless: bool = False
 
     @property
     def description(self) -> str:
@@ -70,25 +73,28 @@ class _Choice:
     anchor: str
     ways: Mapping[str, Way | None]
     short: bool
+    is_nameless: bool
 
     @property
     def taken(self) -> dict[str, Way]:
         return {job: way for job, way in self.ways.items() if way is not None}
 
     def cost(self) -> tuple[int, int, bool, int, int, bool, list[tuple[bool, int, str]]]:
-        """Jobs left out, machines that a job lacks, addresses for names, jobs that need a join, keys to write, short names, ranks."""
+        """Jobs left out, machines that a job lacks, no host names, jobs that need a join, keys to write, short names, ranks."""
         machines, taken = self.ways[self.anchor], self.taken
         assert machines is not None
         lacking = sum(len(machines.names - way.names) for way in taken.values())
-        keys = {(way.label, way.join) for way in taken.values()}
+        keys = {key for way in taken.values() for key in (way.label, way.other, way.join) if key is not None}
         joined = sum(way.join is not None for way in taken.values())
         ranks = sorted(way.rank for way in taken.values())
-        return len(self.ways) - len(taken), lacking, machines.is_by_address, joined, len(keys), self.short, ranks
+        return len(self.ways) - len(taken), lacking, self.is_nameless, joined, len(keys), self.short, ranks
 
 
-def find_identity(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[str, str]) -> Identity | None:
+def find_identity(
+    series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[str, str], intervals_s: Mapping[str, float] | None = None
+) -> Identity | None:
     """None where nothing will do. series: those that a mapping uses. infos: series of ways.INFO_SERIES. metric_of: exported name to the
-    metric of the catalogue that is made of it."""
+    metric of the catalogue that is made of it. intervals_s: of scrape jobs, where the server reports them."""
     jobs = _by_job(series)
     ways: dict[str, list[Way]] = {}
     refused: dict[str, list[tuple[str, str]]] = {}
@@ -97,8 +103,14 @@ def find_identity(series: Sequence[Found], infos: Sequence[Found], metric_of: Ma
     anchor = _anchor({job: items for job, items in jobs.items() if ways[job]}, metric_of)
     if anchor is None:
         return None
-    choices = [_choose(anchor, way, ways, jobs, metric_of, short) for short in (False, True) for way in ways[anchor]]
-    return _identity(min(choices, key=_Choice.cost), jobs, infos, metric_of, _table(ways, refused))
+    known = known_names(infos)
+    choices = [_choose(anchor, way, ways, jobs, metric_of, short, known) for short in (False, True) for way in ways[anchor]]
+    return _identity(min(choices, key=_Choice.cost), jobs, infos, metric_of, _table(ways, refused), intervals_s or {})
+
+
+def anchor_of(series: Sequence[Found], metric_of: Mapping[str, str]) -> str | None:
+    """The scrape job whose machines the job's are, if they can be named."""
+    return _anchor(_by_job(series), metric_of)
 
 
 def families_of(metrics: Iterable[str]) -> frozenset[str]:
@@ -130,12 +142,14 @@ def _choose(
     jobs: Mapping[str, Sequence[Found]],
     metric_of: Mapping[str, str],
     short: bool,
+    known: frozenset[str],
 ) -> _Choice:
     """The ways of the other jobs that meet this one of the anchor best."""
     first = way.shortened() if short else way
+    spellings = {folded(name): name for name in first.names}
     found: dict[str, Way | None] = {}
     for job, options in ways.items():
-        variants = [option.shortened() if short else option for option in options]
+        variants = [(option.shortened() if short else option).spelled(spellings) for option in options]
         if job == anchor:
             found[job] = first
             continue
@@ -145,7 +159,25 @@ def _choose(
             found[job] = min(meeting, key=lambda item: (len(first.names - item.names), item.label != first.label, item.rank))
         else:
             found[job] = alike[0] if alike and "gpu" in _families(jobs[job], metric_of) else None
-    return _Choice(anchor, found, short)
+    _join_by_others(found, ways, jobs, metric_of, short)
+    return _Choice(anchor, found, short, first.is_nameless(known))
+
+
+def _join_by_others(
+    found: dict[str, Way | None],
+    ways: Mapping[str, Sequence[Way]],
+    jobs: Mapping[str, Sequence[Found]],
+    metric_of: Mapping[str, str],
+    short: bool,
+) -> None:
+    """GPUs of another make meet the first exporter's machines nowhere, and those of the hosts."""
+    names = {name for way in found.values() if way is not None for name in way.names}
+    spellings = {folded(name): name for name in names}
+    for job in [job for job, way in found.items() if way is None and "gpu" in _families(jobs[job], metric_of)]:
+        variants = [(option.shortened() if short else option).spelled(spellings) for option in ways[job]]
+        inside = [item for item in variants if item.names <= names]
+        if inside:
+            found[job] = min(inside, key=lambda item: item.rank)
 
 
 def _is_agents(item: Found) -> bool:
@@ -162,7 +194,12 @@ def _table(ways: Mapping[str, Sequence[Way]], refused: Mapping[str, Sequence[tup
 
 
 def _identity(
-    choice: _Choice, jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found], metric_of: Mapping[str, str], table: Sequence[Row]
+    choice: _Choice,
+    jobs: Mapping[str, Sequence[Found]],
+    infos: Sequence[Found],
+    metric_of: Mapping[str, str],
+    table: Sequence[Row],
+    intervals_s: Mapping[str, float],
 ) -> Identity:
     taken = dict(sorted(choice.taken.items(), key=lambda item: item[0] != choice.anchor))
     chosen = {(job, way.description()) for job, way in taken.items()}
@@ -178,15 +215,16 @@ def _identity(
     training = [machine for machine, found in families.items() if "gpu" in found or machine in agents]
     machines = tuple(sorted(training or families, key=_natural))
     found = Identity(
-        tuple(_first_to_last(way.label for way in taken.values())),
+        tuple(_first_to_last(label for way in taken.values() for label in (way.label, way.other))),
         machines,
         tuple(_first_to_last(way.join for way in taken.values())),
         choice.short,
         {machine: families[machine] for machine in machines},
         tuple(job for job, way in choice.ways.items() if way is None),
-        _twice(taken, jobs),
+        _twice(taken, jobs, intervals_s),
         tuple(sorted(set(families) - set(machines), key=_natural)),
         rows,
+        choice.is_nameless,
     )
     return _checked(found, taken, jobs, infos)
 
@@ -195,12 +233,12 @@ def _first_to_last(keys: Iterable[T | None]) -> list[T]:
     return [key for key in dict.fromkeys(keys) if key is not None]
 
 
-def _twice(taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]]) -> tuple[str, ...]:
-    """Scrape jobs that ask an exporter which another one asks already: two targets for one metric of a machine."""
-    givers: dict[tuple[str, str], str] = {}
+def _twice(taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]], intervals_s: Mapping[str, float]) -> tuple[str, ...]:
+    """Scrape jobs that ask an exporter which another one asks as often, or more often: two targets for one metric of a machine."""
+    givers: dict[tuple[str, str, str], str] = {}
     found: list[str] = []
-    for job in sorted(taken, key=lambda job: -len(jobs[job])):
-        given = {(machine, item.name) for machine, item in zip(taken[job].machines, jobs[job], strict=True)}
+    for job in sorted(taken, key=lambda job: (intervals_s.get(job, _USUAL_S), -len(jobs[job]))):
+        given = {(machine, item.name, index_of(item)) for machine, item in zip(taken[job].machines, jobs[job], strict=True)}
         if any(givers.get(key, job) != job for key in given):
             found.append(job)
         else:
@@ -218,7 +256,7 @@ def _checked(found: Identity, taken: Mapping[str, Way], jobs: Mapping[str, Seque
 
 
 def _misnamed(found: Identity, taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found]) -> set[str]:
-    machines = found.machine_map()
+    machines = found.machine_map(tuple({machine for way in taken.values() for machine in way.names}))
     machines.learn((item.name, item.labels, item.time_s) for item in infos)
     return {
         job

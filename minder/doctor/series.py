@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +17,7 @@ from minder.model.errors import SourceError
 __all__ = ["Found", "Server"]
 
 _LARGEST = 64 * 2**20
+_SHORT = 2000  # of a refusal, so much is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Server:
     selector: str = ""
     access: Access = field(default_factory=Access)
     timeout_s: float = 20.0
+    warnings: set[str] = field(default_factory=set, compare=False)  # what it said of its answers so far
 
     def names(self) -> list[str]:
         """Names of all metrics. Raises SourceError."""
@@ -41,9 +46,10 @@ class Server:
         found = self._get("label/__name__/values", parameters)
         return sorted(str(name) for name in found) if isinstance(found, list) else []
 
-    def series(self, pattern: str) -> list[Found]:
-        """All series whose whole name matches, with their newest value of the last five minutes. Raises SourceError."""
-        found = self._get("query", {"query": self._of_names(pattern)})
+    def series(self, pattern: str, within_s: float | None = None) -> list[Found]:
+        """All series whose whole name matches, with their newest value of the last five minutes, or of this time. Raises SourceError."""
+        query = self._of_names(pattern)
+        found = self._get("query", {"query": query if within_s is None else f"last_over_time({query}[{within_s:.0f}s])"})
         return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
 
     def jobs(self, pattern: str) -> set[str]:
@@ -51,9 +57,16 @@ class Server:
         found = self._get("query", {"query": f"count by (job) ({self._of_names(pattern)})"})
         return {str(item.get("metric", {}).get("job", "")) for item in found.get("result", [])} if isinstance(found, dict) else set()
 
+    def giving(self, instances: Sequence[str]) -> set[str]:
+        """Those of these instances that have a series of their own, of whatever name. Raises SourceError."""
+        if not instances:
+            return set()
+        quoted = _quoted("|".join(map(re.escape, instances)))
+        found = self._get("query", {"query": f'count by (instance) ({{instance=~"{quoted}",__name__!~"up|scrape_.*"}})'})
+        return {str(item.get("metric", {}).get("instance", "")) for item in found.get("result", [])} if isinstance(found, dict) else set()
+
     def _of_names(self, pattern: str) -> str:
-        quoted = pattern.replace("\\", "\\\\").replace('"', '\\"')
-        matchers = ",".join(part for part in (f'__name__=~"{quoted}"', self.selector) if part)
+        matchers = ",".join(part for part in (f'__name__=~"{_quoted(pattern)}"', self.selector) if part)
         return f"{{{matchers}}}"
 
     def types(self) -> dict[str, str]:
@@ -66,8 +79,7 @@ class Server:
 
     def highest(self, name: str) -> list[float]:
         """Of each series of a metric its highest value of the last day. Raises SourceError."""
-        matchers = f"{{{self.selector}}}" if self.selector else ""
-        found = self._get("query", {"query": f"max_over_time({name}{matchers}[1d])"})
+        found = self._get("query", {"query": f"max_over_time({self._of_names(re.escape(name))}[1d])"})
         return [float(item["value"][1]) for item in found.get("result", [])] if isinstance(found, dict) else []
 
     def now_s(self) -> float:
@@ -77,6 +89,14 @@ class Server:
             return float(found["result"][1])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SourceError(f"Prometheus at {self.url} does not report its time ({type(error).__name__})") from error
+
+    def offset_s(self, now_s: float) -> float:
+        """The server's clock minus ours (now_s), less what the time that its answer took leaves open. Raises SourceError."""
+        begun_s = time.monotonic()
+        server_s = self.now_s()
+        open_s = (time.monotonic() - begun_s) / 2.0
+        offset_s = server_s - (now_s + open_s)
+        return math.copysign(max(0.0, abs(offset_s) - open_s), offset_s)
 
     def clock_offsets_s(self) -> list[tuple[dict[str, str], float]]:
         """Labels of a target and its clock minus the time of its scrape, from node_exporter; empty where there is none. Raises
@@ -113,9 +133,14 @@ class Server:
             body = None
         if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
             said = body.get("error") if isinstance(body, dict) else None
-            reason = str(said) if said else "" if answer.status_code == 200 else answer.text
+            reason = str(said) if said else answer.text[:_SHORT]
             raise refusal_of_answer(self.url, answer.status_code, reason, answer.headers.get("location", ""), self.access.identifies)
+        self.warnings.update(str(item) for item in body.get("warnings") or ())
         return body.get("data")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _found(item: Any) -> Found:
@@ -132,8 +157,6 @@ def _seconds(text: str) -> float | None:
     >>> _seconds("1m30s"), _seconds("500ms"), _seconds("soon")
     (90.0, 0.5, None)
     """
-    import re
-
     parts = re.findall(r"(\d+)(ms|s|m|h)", text)
     units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
     return sum(int(number) * units[unit] for number, unit in parts) if parts and "".join(a + b for a, b in parts) == text else None

@@ -28,7 +28,7 @@ def look_at_telemetry(config: JobConfig) -> list[Finding]:
         return []
     try:
         server = Server(telemetry.address, telemetry.selector, telemetry.access())
-        offset_s = server.now_s() - time.time()
+        offset_s = server.offset_s(time.time())
     except SourceError as error:
         return [Finding("prometheus", "missing", error.seen, error.mend)]
     found = [*_samples(config), look_at_clock(offset_s), Finding("prometheus", "ok", f"{telemetry.address} answers")]

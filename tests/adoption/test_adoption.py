@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,15 @@ def test_a_yes_goes_into_the_ledger_once(week: Week, capsys: pytest.CaptureFixtu
     assert (document["right"], document["wrong"], document["not_told"]) == (1, 1, 0)
     outcomes = [(event.incident, event.payload["outcome"]) for event in week.ledger.events(kinds=[kinds.OUTCOME])]
     assert outcomes == [(right, "confirmed"), (wrong, "no-fault-found")]
+
+
+def test_the_command_that_is_printed_works_as_it_stands(week: Week, capsys: pytest.CaptureFixture[str]) -> None:
+    name = week.trouble(1, "m1")
+    assert main(["report", "--adoption", "--since", "3000d", "--ledger", str(week.path)]) == 0
+    command = next(line for line in capsys.readouterr().out.splitlines() if "no answer yet: minder" in line)
+    words = shlex.split(command.partition("no answer yet: minder ")[2].removesuffix(" (or --no)"))
+    assert main(words) == 0  # of a period that the incident is not in
+    assert [event.incident for event in week.ledger.events(kinds=[kinds.OUTCOME])] == [name]
 
 
 def test_it_asks_and_takes_a_skip(week: Week, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

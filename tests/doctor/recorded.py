@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Target:
     labels: Mapping[str, str] = field(default_factory=dict)
     honor_labels: bool = False
     up: bool = True
+    age_s: float = 0.0  # of its newest sample: no stale marker ended its series
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class Recorded(Server):
                     found[name] = [{"type": kind}]
             return found
         if path == "targets":
-            return {"activeTargets": [{"labels": {"job": item.job}, "scrapeInterval": self.interval} for item in self.targets]}
+            return {
+                "activeTargets": [{"labels": {"job": item.job}, "scrapeInterval": item.interval or self.interval} for item in self.targets]
+            }
         assert path == "query"
         return {"result": self._answer(parameters["query"])}
 
@@ -60,27 +65,30 @@ class Recorded(Server):
             return [NOW_S, str(NOW_S)]
         if "node_time_seconds" in query and "timestamp" in query:
             return []
-        found = re.fullmatch(r"max_over_time\((\S+?)(\{.*\})?\[1d\]\)", query)
+        found = re.fullmatch(r"max_over_time\((\{.*\})\[1d\]\)", query)
         if found:
-            values = self.highest_of.get(found[1])
-            rows = self._matching(f'{{__name__="{found[1]}"}}')
+            rows = self._matching(found[1])
+            values = next((self.highest_of[name] for name, _, _ in rows if name in self.highest_of), None)
             return [{"metric": {}, "value": [NOW_S, str(value)]} for value in (values or [value for _, _, value in rows])]
         if query.startswith("count by (job)"):
             jobs = {labels.get("job", "") for _, labels, _ in self._matching(query)}
             return [{"metric": {"job": job}, "value": [NOW_S, "1"]} for job in sorted(jobs)]
-        rows = self._matching(query)
+        if query.startswith("count by (instance)"):
+            return [{"metric": {"instance": labels.get("instance", "")}, "value": [NOW_S, "1"]} for _, labels, _ in self._matching(query)]
+        within = re.fullmatch(r"last_over_time\((\{.*\})\[(\d+)s\]\)", query, re.DOTALL)
+        rows = self._matching(within[1], float(within[2])) if within else self._matching(query)
         return [{"metric": {"__name__": name, **labels}, "value": [NOW_S, str(value)]} for name, labels, value in rows]
 
-    def _matching(self, selector: str) -> list[tuple[str, dict[str, str], float]]:
+    def _matching(self, selector: str, within_s: float = 300.0) -> list[tuple[str, dict[str, str], float]]:
         matchers = re.findall(r'(\w+)(=~|!~|!=|=)"((?:[^"\\]|\\.)*)"', selector)
-        return [row for row in self.rows() if all(_fits({**row[1], "__name__": row[0]}, *matcher) for matcher in matchers)]
+        return [row for row in self.rows(within_s) if all(_fits({**row[1], "__name__": row[0]}, *matcher) for matcher in matchers)]
 
-    def rows(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Every series: name, labels, value."""
-        for target in self.targets:
+    def rows(self, within_s: float = 60.0) -> Iterator[tuple[str, dict[str, str], float]]:
+        """Every series with a sample of that time: name, labels, value."""
+        for target in (item for item in self.targets if item.age_s < within_s):
             given = {"job": target.job, **target.labels}
             yield "up", {**given, "instance": given.get("instance", "127.0.0.1:1")}, float(target.up)
-            for name, own, value in parse_exposition(target.page) if target.up else ():
+            for name, own, value in _parsed(target.page) if target.up else ():
                 yield name, _labelled(own, given, target.honor_labels), value
 
     def samples(self, machines: MachineMap, mapping: str, *earlier: Recorded) -> list[Sample]:
@@ -92,6 +100,11 @@ class Recorded(Server):
             machines.learn((item.name, item.labels, time_s) for item in series)
             found = translator.translate(series)
         return [sample for sample in found if sample.values]
+
+
+@cache
+def _parsed(page: str) -> list[tuple[str, dict[str, str], float]]:
+    return parse_exposition(page)
 
 
 def _labelled(own: dict[str, str], given: Mapping[str, str], honor: bool) -> dict[str, str]:

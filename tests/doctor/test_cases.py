@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from minder.doctor.finding import is_fine
 from minder.doctor.foreign import look_at_proposal
 from minder.doctor.proposal import Proposal, propose
 from minder.ingest.sources.identity import Join
+from minder.model.errors import SourceError
 from tests.doctor.recorded import DATA, NOW_S, Recorded, site
 
 BY_NODENAME = Join("node_uname_info", (("instance", "instance"),), "nodename")
@@ -117,6 +119,26 @@ def test_a_series_without_a_known_machine_is_left_out_and_counted(tmp_path: Path
     spoiled = replace(found, targets=(nameless, *found.targets[1:]))
     values = read(spoiled, propose(found, NOW_S), tmp_path)
     assert len(values) == 4 and "gpu_power_draw_watts" not in values["gpu-h100-01"] and "gpu_power_draw_watts" in values["gpu-h100-02"]
+
+
+def test_a_server_that_lacks_a_function_is_read_all_the_same() -> None:
+    class Plain(Recorded):
+        def _answer(self, query: str) -> Any:
+            if "last_over_time" in query:
+                raise SourceError("unknown function")
+            return Recorded._answer(self, query)
+
+    found = site(DATA / "01-k8s-two-exporters")
+    proposal = propose(Plain(found.url, targets=found.targets), NOW_S)
+    assert proposal.identity is not None and len(proposal.identity.machines) == 4 and not proposal.gone
+
+
+def test_a_slow_answer_does_not_make_a_clock_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([100.0, 108.0] * 2)
+    monkeypatch.setattr("minder.doctor.series.time.monotonic", lambda: next(ticks))
+    server = Recorded("http://prometheus.example:9090")
+    assert server.offset_s(NOW_S - 7.0) == 0.0  # asked at -7 s, answered within 8 s
+    assert server.offset_s(NOW_S - 60.0) == pytest.approx(52.0)
 
 
 def test_a_table_shows_what_led_to_the_choice() -> None:

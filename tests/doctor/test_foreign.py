@@ -60,6 +60,11 @@ def test_a_doubt_names_the_series_and_the_reason() -> None:
     assert found["fine"] and "rig_gpu_busy may be gpu_duty_cycle_ratio" in found["unsure"].seen
 
 
+def test_what_the_server_warns_of_is_passed_on() -> None:
+    found = look(warnings=("No StoreAPIs matched for this query: store-3",))
+    assert found["fine"] and "store-3" in found["warning"].seen
+
+
 def test_a_family_that_is_absent_is_told_and_breaks_nothing() -> None:
     found = look(used={"gpu_power_draw_watts": 8, "cpu_usage_ratio": 4, "tcp_throughput_bytes_per_second": 4})
     assert found["fine"] and found["absent"].status == "note" and "job itself" in found["absent"].seen

@@ -27,6 +27,11 @@ def test_every_kind_has_words_even_for_an_empty_payload(kind: str) -> None:
         ),
         (kinds.RECOVERY_PHASE, {"phase": "load", "state": "end", "detail": "step 40"}, "load ends: step 40"),
         (kinds.AMBIGUOUS, {"detail": "timed out"}, "not known whether it happened: timed out"),
+        (
+            kinds.DECISION,
+            {"action": "none", "machines": ["m2"], "reason": "awaiting_approval", "detail": "minder decision approve x"},
+            "decision none: m2 (awaiting_approval)",
+        ),
         (kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed", "by": "ann"}, "m2 was found: confirmed: ann"),
         (kinds.TOKEN, {"name": "ci", "role": "viewer", "what": "created", "by": "ann"}, "token ci (viewer) created by ann"),
         (

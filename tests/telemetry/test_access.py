@@ -64,6 +64,9 @@ def test_a_password_in_the_address_is_used_and_not_printed() -> None:
         (401, "no org id", "--tenant"),
         (503, "", "wait until"),
         (200, "<html>", "query API"),
+        (200, '{"status":"success","data":{"res', "ask again"),
+        (500, "query processing would load too many samples into memory", "--selector"),
+        (422, "cannot execute: exceeds -search.maxSamplesPerQuery", "--selector"),
     ],
 )
 def test_each_answer_has_its_own_remedy(status: int, text: str, mend: str) -> None:
@@ -79,6 +82,7 @@ def test_a_password_that_is_not_taken_is_mended_and_not_given_again() -> None:
 
 def test_a_redirection_names_where_to_ask() -> None:
     assert refusal_of_answer("http://p", 302, "", "https://p/pre/api/v1/query?query=x").mend == "use https://p/pre"
+    assert "sign-in" in refusal_of_answer("http://p", 302, "", "https://login.example/oauth?back=p").mend
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,7 @@ def test_a_redirection_names_where_to_ask() -> None:
         ("[Errno -2] Name or service not known", "host name"),
         ("[Errno 111] Connection refused", "start it"),
         ("timed out", "--selector"),
+        ("peer closed connection without sending complete message body", "ask again"),
     ],
 )
 def test_each_error_has_its_own_remedy(error: str, mend: str) -> None:

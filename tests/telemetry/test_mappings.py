@@ -85,6 +85,44 @@ disk_used_percent{host="n1",path="/"} 60
         {"gpu_duty_cycle_ratio": 0.88, "gpu_power_draw_watts": 350.0, "gpu_temperature_celsius": 64.0, "gpu_clock_hertz": 1.755e9,
          "gpu_memory_used_ratio": 0.5, "cpu_usage_ratio": 0.25, "memory_usage_ratio": 0.4, "disk_usage_ratio": 0.6},
     ),
+    "otel": (
+        """hw_gpu_utilization_ratio{hw_id="GPU-a",hw_gpu_task="general"} 0.9
+hw_gpu_utilization_ratio{hw_id="GPU-a",hw_gpu_task="decoder"} 0.1
+hw_power_watts{hw_id="GPU-a",hw_type="gpu"} 600
+hw_power_watts{hw_id="psu0",hw_type="power_supply"} 5000
+hw_temperature_celsius{hw_id="GPU-a",hw_type="gpu"} 61
+hw_gpu_memory_usage_bytes{hw_id="GPU-a"} 40
+hw_gpu_memory_limit_bytes{hw_id="GPU-a"} 80
+system_memory_usage_bytes{state="used"} 60
+system_memory_usage_bytes{state="free"} 40
+""",
+        "GPU-a",
+        {"gpu_duty_cycle_ratio": 0.9, "gpu_power_draw_watts": 600.0, "gpu_temperature_celsius": 61.0, "gpu_memory_used_ratio": 0.5,
+         "memory_usage_ratio": 0.6},
+    ),
+    "xpum": (
+        """xpum_engine_ratio{dev_file="card1",uuid="u"} 93
+xpum_power_watts{dev_file="card1",uuid="u"} 500
+xpum_temperature_celsius{dev_file="card1",location="gpu",uuid="u"} 60
+xpum_temperature_celsius{dev_file="card1",location="memory",uuid="u"} 75
+xpum_frequency_mhz{dev_file="card1",location="gpu",type="actual",uuid="u"} 1550
+xpum_frequency_mhz{dev_file="card1",location="gpu",type="request",uuid="u"} 1600
+xpum_memory_ratio{dev_file="card1",uuid="u"} 50
+""",
+        "card1",
+        {"gpu_duty_cycle_ratio": 0.93, "gpu_power_draw_watts": 500.0, "gpu_temperature_celsius": 60.0, "gpu_clock_hertz": 1.55e9,
+         "gpu_memory_used_ratio": 0.5},
+    ),
+    "neuron": (
+        """neuroncore_utilization_ratio{neuroncore="3",runtime_tag="1"} 0.93
+system_vcpu_usage_ratio{usage_type="user"} 0.25
+system_vcpu_usage_ratio{usage_type="idle"} 0.75
+system_memory_used_bytes 40
+system_memory_total_bytes 80
+""",
+        "nc3",
+        {"gpu_duty_cycle_ratio": 0.93, "cpu_usage_ratio": 0.25, "memory_usage_ratio": 0.5},
+    ),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -20,6 +21,7 @@ from minder.ingest.sources.exposition import parse_exposition
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.mapping import load_mapping
 from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+from minder.ingest.sources.settings import PrometheusSettings
 from minder.ingest.sources.translate import RawSeries, Translator
 from minder.model.errors import IdentityError, SourceError
 
@@ -300,3 +302,35 @@ def test_the_mapping_of_node_exporter_fits_a_real_one():
     for name in ("cpu_usage_ratio", "memory_usage_ratio"):
         assert 0.0 < machine[name] <= 1.0
     assert 0.0 <= machine["disk_usage_ratio"] <= 1.0 and machine["tcp_retransmits_per_second"] >= 0.0
+
+
+@pytest.mark.parametrize("kind", ["bearer_token_file", "password_file"])
+def test_a_secret_that_rotates_is_read_anew(site, tmp_path, kind):
+    file = tmp_path / "secret"
+    made = {"bearer_token_file": lambda secret: f"Bearer {secret}", "password_file": lambda secret: basic("obs", secret)}[kind]
+    valid = ["one"]
+
+    def answer(request):
+        known = request.headers.get("Authorization") == made(valid[0])
+        return (200, matrix((1000, 0.5))) if known else (401, b"Unauthorized")
+
+    def write(secret):
+        file.write_text(secret)
+        file.chmod(0o600)
+
+    write("one")
+    site.answer = answer
+    settings = PrometheusSettings(url=site.url, **{kind: str(file)}, **({"username": "obs"} if kind == "password_file" else {}))
+    live = PrometheusSource(settings.options(timeout_s=5.0))
+    assert len(live.collect(1000.0)) == 1
+    valid[0] = "two"
+    with pytest.raises(SourceError, match="401"):
+        live.collect(1001.0)
+    assert len(site.requests) == 2  # nothing else to say: not asked again
+    write("two")
+    live.collect(1002.0)
+    assert len(site.requests) == 4
+
+
+def basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

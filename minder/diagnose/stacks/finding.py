@@ -80,14 +80,15 @@ def to_document(finding: Finding) -> dict[str, Any]:
 
 
 def to_rows(finding: Finding) -> tuple[list[list[str]], list[str]]:
-    """Rows of the table of groups (the first is its header), and lines below it."""
+    """Rows of the table of groups (the first is its header), and the answer, which is read before it."""
     rows = [["size", "kind", "innermost frames", "processes"]]
     rows += [[str(len(g.processes)), g.kind, " < ".join(g.frames[:3]) or "-", _names(g.processes)] for g in finding.groups]
-    lines = [f"suspect  {s.machine}{_who(s.pid, s.rank)}: {s.reason} ({s.confidence:.2f})" for s in finding.suspects] or ["suspect  none"]
-    lines += [f"no stack {process.name}: {process.problem}" for process in finding.without_stack]
     evict = ", ".join(finding.evict) or "none"
-    lines += [f"evict    {evict}{f' (group {finding.group})' if finding.group else ''}", f"blame    {finding.blame}"]
-    return rows, [*lines, f"because  {finding.because}"] if finding.because else lines
+    lines = [f"evict    {evict}{f' (group {finding.group})' if finding.group else ''}", f"blame    {finding.blame}"]
+    lines += [f"because  {finding.because}"] if finding.because else []
+    lines += [f"suspect  {s.machine}{_who(s.pid, s.rank)}: {s.reason} ({s.confidence:.2f})" for s in finding.suspects] or ["suspect  none"]
+    lines += [f"no stack {process.name}: {process.problem}" for process in finding.without_stack]
+    return rows, lines
 
 
 def _who(pid: int | None, rank: int | None) -> str:

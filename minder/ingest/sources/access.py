@@ -82,6 +82,7 @@ def split_user(url: str) -> tuple[str, str, str]:
     return urlunsplit(parts._replace(netloc=host)), unquote(parts.username or ""), unquote(parts.password or "")
 
 
+_CUT = "ask again; if it is always cut, a proxy before it limits size or time: narrow --selector"
 _ANSWERS = {
     401: ("it wants to know who asks (HTTP 401)", "give --user NAME with --password-file (telemetry.username, password_file), "
           "--bearer-token-file, or --header 'Authorization: ...'"),
@@ -109,6 +110,8 @@ _ERRORS = (
     (("timed out", "Timeout", "timeout"), "it did not answer in time", "open its port for this machine, or narrow --selector"),
     (("Connection refused",), "nothing listens there (connection refused)", "start it, or mend the port"),
     (("No route to host", "unreachable"), "that host cannot be reached", "open its port for this machine, or mend the address"),
+    (("complete message body", "IncompleteRead", "incomplete chunked", "ContentDecodingError", "DecodingError"),
+     "its answer was cut off", _CUT),
     (("Server disconnected", "Connection aborted", "RemoteDisconnected", "Connection reset", "ILLEGAL_STATUS_LINE", "BadStatusLine"),
      "it hung up without an answer", "try https:// instead of http://, or look at its log"),
 )  # fmt: skip
@@ -127,6 +130,7 @@ def refusal_of_error(url: str, error: BaseException) -> SourceError:
     return SourceError(f"Prometheus at {url} does not answer: {why}", "start it, mend the address, or open its port for this machine")
 
 
+_LIMITS = ("too many samples", "too many series", "exceed", "max_samples", "-search.max", "limit")
 _WRONG = ("it does not take this user, password or token (HTTP 401)", "mend --user and --password-file (telemetry.username, "
           "password_file), --bearer-token-file, or the header")  # fmt: skip
 
@@ -137,14 +141,19 @@ def refusal_of_answer(url: str, status: int, text: str, location: str = "", know
     if "HTTP request to an HTTPS server" in text or "plain HTTP request was sent to HTTPS port" in text:
         return SourceError(f"Prometheus at {url} does not answer: it speaks TLS on that port", "use https:// instead of http://")
     if 300 <= status < 400:
-        mend = (
-            f"use {location.partition('?')[0].partition('/api/v1')[0]}"
-            if location.startswith("http")
-            else "a sign-in stands before it: give a token"
-        )
+        target, _, _ = location.partition("?")[0].partition("/api/v1")
+        is_api = location.startswith("http") and "/api/v1" in location
+        mend = f"use {target}" if is_api else "a sign-in stands before it: give a token, or the address behind it"
         return SourceError(f"Prometheus at {url} sends us elsewhere (HTTP {status})", mend)
     if "no org id" in text.lower() or "orgid" in text.lower():
         return SourceError(f"Prometheus at {url} serves several tenants: {short}", "give --tenant NAME (telemetry.tenant)")
+    if status in (400, 422, 500, 503) and any(word in text.lower() for word in _LIMITS):
+        return SourceError(f"Prometheus at {url} refuses so large a question: {short}", "narrow --selector, or raise its query limits")
+    if status == 200 and text.lstrip()[:1] == "<":
+        mend = "give a token if a sign-in stands before it, or the address of its query API"
+        return SourceError(f"Prometheus at {url} answers with a page for people", mend)
+    if status == 200 and text.lstrip()[:1] == "{":
+        return SourceError(f"Prometheus at {url} does not answer: its answer was cut off", _CUT)
     if status in _ANSWERS:
         seen, mend = _WRONG if known and status == 401 else _ANSWERS[status]
         return SourceError(f"Prometheus at {url} does not answer as a Prometheus does: {seen}", mend)

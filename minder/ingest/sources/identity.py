@@ -4,14 +4,14 @@ are an error: a mixture would look like a machine's fault."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from minder.model.errors import IdentityError
 
-__all__ = ["Claim", "Join", "MachineMap", "Ownership", "bare_host", "short_name", "target_name"]
+__all__ = ["Claim", "Join", "MachineMap", "Ownership", "bare_host", "folded", "short_name", "target_name"]
 
-_PORT = re.compile(r":\d+$")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:\[\]]*:[0-9a-fA-F:.\[\]]*")
 _AT_ONCE_S = 60.0  # two machines that answered to one key within this time both do
 _RECLAIM_S = 300.0  # a target that comes back later than this has moved
@@ -24,12 +24,14 @@ def target_name(labels: Mapping[str, str]) -> str:
 
 
 def bare_host(value: str) -> str:
-    """Without its port.
+    """Without its port, and without the brackets of an IPv6 address.
 
-    >>> bare_host("10.0.0.1:9100"), bare_host("gpu-1")
-    ('10.0.0.1', 'gpu-1')
+    >>> bare_host("10.0.0.1:9100"), bare_host("gpu-1"), bare_host("[fd00::1]:9100"), bare_host("fd00::1")
+    ('10.0.0.1', 'gpu-1', 'fd00::1', 'fd00::1')
     """
-    return _PORT.sub("", value)
+    host, _, port = value.rpartition(":")
+    host = host if port.isdigit() and (":" not in host or host.endswith("]")) else value
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def short_name(name: str) -> str:
@@ -44,7 +46,8 @@ def short_name(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Join:
     """A metric that says which machine something is, like node_uname_info. on: label of a series, label of that metric: where all are
-    equal, ports left aside, the series is of its machine. take: its label that names the machine."""
+    equal, the series is of its machine; a port counts only where several machines share an address. take: its label that names the
+    machine."""
 
     series: str
     on: tuple[tuple[str, str], ...]
@@ -58,18 +61,27 @@ class Join:
         """
         return f"{self.series}.{self.take} by {', '.join(own if own == other else f'{own} = {other}' for own, other in self.on)}"
 
-    def series_key(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
-        """The values by which a series looks the metric up; None where it lacks a label."""
-        return _key(labels, (own for own, _ in self.on))
+    def series_keys(self, labels: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+        """The values by which a series looks the metric up, as they stand and then without ports; empty where it lacks a label."""
+        return _keys(labels, (own for own, _ in self.on))
 
-    def info_key(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
-        """The values by which a series of that metric is found; None where it lacks a label."""
-        return _key(labels, (other for _, other in self.on))
+    def info_keys(self, labels: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+        """The values by which a series of that metric is found; empty where it lacks a label."""
+        return _keys(labels, (other for _, other in self.on))
 
 
-def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...] | None:
-    values = tuple(bare_host(labels.get(name, "")) for name in names)
-    return values if all(values) else None
+def _keys(labels: Mapping[str, str], names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    values = tuple(labels.get(name, "") for name in names)
+    return tuple(dict.fromkeys((values, tuple(map(bare_host, values))))) if all(values) else ()
+
+
+def folded(name: str) -> str:
+    """What two spellings of a machine's name have in common: host names know no letter case.
+
+    >>> folded("GPU-1"), folded("[fd00::A]")
+    ('gpu-1', 'fd00::a')
+    """
+    return bare_host(name).casefold() if name.startswith("[") else name.casefold()
 
 
 @dataclass(slots=True)
@@ -99,6 +111,11 @@ class MachineMap:
     joins: tuple[Join, ...] = ()
     short_names: bool = False
     learned: _Learned = field(default_factory=_Learned, compare=False, repr=False)
+    spellings: Mapping[str, str] = field(init=False, compare=False, repr=False)  # of those that differ in more than letter case
+
+    def __post_init__(self) -> None:
+        counts = Counter(map(folded, self.known))
+        object.__setattr__(self, "spellings", {folded(name): name for name in self.known if counts[folded(name)] == 1})
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -118,9 +135,11 @@ class MachineMap:
         newest: dict[tuple[int, tuple[str, ...]], dict[str, float]] = {}
         for name, labels, time_s in series:
             for index, join in enumerate(self.joins):
-                if join.series == name and labels.get(join.take) and (key := join.info_key(labels)) is not None:
+                if join.series != name or not (machine := labels.get(join.take)):
+                    continue
+                for key in join.info_keys(labels):
                     found = newest.setdefault((index, key), {})
-                    found[labels[join.take]] = max(time_s, found.get(labels[join.take], time_s))
+                    found[machine] = max(time_s, found.get(machine, time_s))
         for place, found in newest.items():
             last_s = max(found.values())
             current = [machine for machine, time_s in found.items() if last_s - time_s < _AT_ONCE_S]
@@ -131,9 +150,9 @@ class MachineMap:
             self.learned.in_vain.discard(place)
 
     def resolve(self, labels: Mapping[str, str]) -> str | None:
-        """The machine, or None for one that is not ours. Raises IdentityError for a target that maps to nothing."""
+        """The machine as `known` spells it, or None for one that is not ours. Raises IdentityError for a target that maps to nothing."""
         machine = self._name(labels)
-        return machine if not self.known or machine in self.known else None
+        return machine if not self.known or machine in self.known else self.spellings.get(folded(machine))
 
     def _name(self, labels: Mapping[str, str]) -> str:
         label = next((name for name in self.labels if labels.get(name)), None)
@@ -159,13 +178,11 @@ class MachineMap:
 
     def _joined(self, labels: Mapping[str, str]) -> str | None:
         for index, join in enumerate(self.joins):
-            key = join.series_key(labels)
-            if key is None:
-                continue
-            machine = self.learned.machines.get((index, key))
-            if machine is not None:
-                return machine
-            self.learned.in_vain.add((index, key))
+            for key in join.series_keys(labels):
+                machine = self.learned.machines.get((index, key))
+                if machine is not None:
+                    return machine
+                self.learned.in_vain.add((index, key))
         return None
 
     def _sought(self) -> str:

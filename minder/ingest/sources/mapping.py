@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -129,10 +129,16 @@ def load_mapping(text: str) -> MetricMapping:
 
     Raises ConfigError that names the file and the key.
     """
-    parts = [_load_one(part.strip()) for part in text.split("+")]
+    parts = [_default(part) if part in default_mappings() else _load_one(part) for part in map(str.strip, text.split("+"))]
     if len(parts) == 1:
         return parts[0]
     return MetricMapping(rule=tuple(rule for part in parts for rule in part.all_rules()))
+
+
+@cache
+def _default(name: str) -> MetricMapping:
+    """One that comes with the project: it does not change."""
+    return _load_one(name)
 
 
 def _load_one(name: str) -> MetricMapping:

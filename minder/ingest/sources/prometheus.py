@@ -14,7 +14,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.late import LateStamps
 from minder.ingest.sources.mapping import MetricMapping, load_mapping
 from minder.ingest.sources.translate import RawSeries, Translator
-from minder.model.errors import SourceError
+from minder.model.errors import ConfigError, SourceError
 from minder.model.telemetry import Sample
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ __all__ = ["PrometheusOptions", "PrometheusSource"]
 
 _SHORTEST_LOOKBACK_S = 30.0
 _SHOWN = 3
+_WHO_ASKS = (401, 403)
 _log = logging.getLogger("minder.telemetry")
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusOptions:
     """How to ask. url: without user or password. selector: matchers added to every query, like `job="minder",cluster="a"`. access: how it
-    is reached. longest_lookback_s bounds what is fetched again after an outage of the Prometheus, and how late a stamp may be."""
+    is reached; renewed: reads it anew, since files of tokens rotate. longest_lookback_s bounds what is fetched again after an outage of the
+    Prometheus, and how late a stamp may be."""
 
     url: str
     interval_s: float = 1.0
@@ -47,6 +49,7 @@ class PrometheusOptions:
     access: Access = field(default_factory=Access)
     timeout_s: float = 5.0
     longest_lookback_s: float = 300.0
+    renewed: Callable[[], Access] | None = None
 
 
 class PrometheusSource:
@@ -65,7 +68,7 @@ class PrometheusSource:
         since_s: float | None = None,
         follows_late: bool = False,
     ) -> None:
-        self._options = options
+        self._options, self._access = options, options.access
         mapping = mapping or load_mapping("minder")
         self._machines = machines = machines or MachineMap()
         names = "|".join([mapping.name_pattern(), *machines.join_series()])
@@ -90,7 +93,13 @@ class PrometheusSource:
         """The samples scraped since the last call, without series that cannot be placed on a machine. Raises SourceError on no, half or
         no sensible answer within timeout_s; what was missed comes with the next answer, back to longest_lookback_s. Raises IdentityError
         where none of them can be placed, or two targets give one metric of one machine."""
-        result = self._ask(self.query(now_s))
+        query = self.query(now_s)
+        try:
+            result = self._ask(query)
+        except SourceError:
+            if not self._renews():
+                raise
+            result = self._ask(query)
         series = [_raw(item) for item in result]
         joins = self._machines.join_series()
         self._machines.learn((raw.name, raw.labels, raw.points[-1][0]) for raw in series if raw.name in joins and raw.points)
@@ -114,6 +123,21 @@ class PrometheusSource:
             _log.warning("Prometheus at %s: %d series are left out, no label gives their machine: %s", self._options.url, count, shown)
         self._said = unplaced
 
+    def _renews(self) -> bool:
+        """Whether it was refused for who asks, and the files say something else by now."""
+        if self._question is None or self._question.status not in _WHO_ASKS or self._options.renewed is None:
+            return False
+        try:
+            access = self._options.renewed()
+        except ConfigError as error:
+            _log.warning("Prometheus at %s refuses, and the way in cannot be read anew: %s", self._options.url, error)
+            return False
+        if access == self._access:
+            return False
+        self.close()
+        self._access = access
+        return True
+
     def close(self) -> None:
         """Close the connections."""
         if self._connection is not None:
@@ -124,7 +148,7 @@ class PrometheusSource:
         """Ask in a thread of its own: a server that sends a byte now and then would outlast every socket timeout."""
         if self._question is not None and self._question.is_alive():
             raise SourceError(f"Prometheus at {self._options.url} has still not answered the last query")
-        self._question = _Question(self._connect(), query, self._options.timeout_s, self._options.access.identifies)
+        self._question = _Question(self._connect(), query, self._options.timeout_s, self._access.identifies)
         self._question.start()
         self._question.join(self._options.timeout_s + 0.5)
         if self._question.is_alive():
@@ -141,7 +165,7 @@ class PrometheusSource:
             from prometheus_api_client import PrometheusConnect
             from urllib3.util.retry import Retry
 
-            options, access = self._options, self._options.access
+            options, access = self._options, self._access
             self._connection = PrometheusConnect(
                 url=options.url.rstrip("/"), headers=access.all_headers(), retry=Retry(total=0), auth=_as_it_is
             )
@@ -165,6 +189,7 @@ class _Question(threading.Thread):
         super().__init__(name="minder-prometheus", daemon=True)
         self.result: Any = None
         self.error: SourceError | None = None
+        self.status = 0
         self._connection, self._query, self._timeout_s, self._is_known = connection, query, timeout_s, is_known
 
     def run(self) -> None:
@@ -176,10 +201,10 @@ class _Question(threading.Thread):
             server_limit = {"timeout": f"{round(self._timeout_s * 1000)}ms"}
             self.result = self._connection.custom_query(self._query, params=server_limit, timeout=self._timeout_s)
         except PrometheusApiClientException as error:
-            status, text = _status_and_text(str(error))
-            self.error = refusal_of_answer(url, status, text, known=self._is_known)
-        except JSONDecodeError:
-            self.error = refusal_of_answer(url, 200, "no JSON")
+            self.status, text = _status_and_text(str(error))
+            self.error = refusal_of_answer(url, self.status, text, known=self._is_known)
+        except JSONDecodeError as error:
+            self.error = refusal_of_answer(url, 200, error.doc[:2000] or "no JSON")
         except (RequestException, OSError) as error:
             self.error = refusal_of_error(url, error)
         except (ValueError, KeyError, TypeError) as error:

@@ -93,7 +93,7 @@ class PrometheusSettings(BaseModel):
 
     def options(self, **more: Any) -> PrometheusOptions:
         """more: of PrometheusOptions, such as timeout_s. Raises ConfigError."""
-        return PrometheusOptions(self.address, self.interval_s, self.selector, access=self.access(), **more)
+        return PrometheusOptions(self.address, self.interval_s, self.selector, access=self.access(), renewed=self.access, **more)
 
     def identity(self, known: Collection[str] = ()) -> MachineMap:
         """known: the job's machines and standbys; empty: all are taken."""

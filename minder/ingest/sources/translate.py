@@ -165,7 +165,7 @@ class Translator:
                 "telemetry.machine_label or telemetry.machine_map"
             )
         samples: list[Sample] = []
-        for scrape in sorted(cells):
+        for scrape in sorted(cells, key=lambda scrape: (scrape[:2], min(index for index, _ in cells[scrape]), scrape[2])):
             samples.extend(self._samples(scrape, cells[scrape]))
         self._forget(max((scrape[0] for scrape in cells), default=float("-inf")))
         return samples
@@ -247,12 +247,24 @@ class Translator:
             rule = self._rules[index]
             if not self._is_preferred(machine, rule.metric, index, time_s):
                 continue
-            self._ownership.claim([(machine, rule.metric, device)], target, time_s)
+            if not self._speaks(rule.metric, (machine, rule.metric, device), target, time_s):
+                continue
             value = self._combine(rule, cell, (machine, index, device))
             if value is not None:
                 by_device.setdefault(device, {}).setdefault(rule.metric, value)
         found = [Sample(time_s, machine, values, device) for device, values in by_device.items() if values]
         return found or [Sample(time_s, machine, {})]  # it answered, though it said nothing that we know yet
+
+    def _speaks(self, metric: str, key: tuple[str, str, str | None], target: str, time_s: float) -> bool:
+        """Whether this target gives it. Of several exporters of a machine (one for each half of its devices) the first speaks of scrapes.
+        Raises IdentityError where two give one metric."""
+        try:
+            self._ownership.claim([key], target, time_s)
+        except IdentityError:
+            if metric in _OF_SCRAPES:
+                return False
+            raise
+        return True
 
     def _is_preferred(self, machine: str, metric: str, index: int, time_s: float) -> bool:
         best = self._preferred.get((machine, metric))

@@ -15,7 +15,7 @@ _OUTCOMES = {"yes": "confirmed", "no": "no-fault-found"}
 def find_answered(found: Adoption, yes: Sequence[str], no: Sequence[str]) -> list[tuple[WouldBe, str]]:
     """What the incidents that were named stand for, with the answer to each that is not in the ledger yet.
 
-    Raises BadInputError for an incident that is both, or that is no would-be eviction of the period.
+    Raises BadInputError for an incident that is both, or that is no would-be eviction.
     """
     both = next((name for name in yes if name in set(no)), None)
     if both is not None:
@@ -26,7 +26,7 @@ def find_answered(found: Adoption, yes: Sequence[str], no: Sequence[str]) -> lis
         meant = [item for item in listed if item.incident == name]
         if not meant:
             known = ", ".join(dict.fromkeys(item.incident for item in listed)) or "none"
-            raise BadInputError(f"incident {name} is no eviction that a dry run would have made in this period: it has {known}")
+            raise BadInputError(f"incident {name} is no eviction that a dry run would have made; there are: {known}")
         answers += [(item, answer) for item in meant if item.answer != answer]
     return answers
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from minder.model.clock import format_time
 from minder.offline.adoption.report import Adoption, TriedAgain, WouldBe
+from minder.record.incidents.brief import as_it_is
 
 __all__ = ["adoption_json", "adoption_text"]
 
 _ANSWERS = {"yes": "right", "no": "wrong: no fault was found", "": "no answer yet"}
 
 
-def adoption_text(found: Adoption) -> str:
-    """Sentences first, then each would-be eviction with its evidence, then what the settings that were tried make of them."""
-    return "\n".join([*_summary(found), *_listed(found), *_again(found)]) + "\n"
+def adoption_text(found: Adoption, place: Callable[[str], str] = as_it_is) -> str:
+    """Sentences first, then each would-be eviction with its evidence, then what the settings that were tried make of them. place: makes of
+    a command one that works where the reader is."""
+    return "\n".join([*_summary(found), *_listed(found, place), *_again(found)]) + "\n"
 
 
 def adoption_json(found: Adoption) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def _summary(found: Adoption) -> Iterator[str]:
         yield f"{_count(len(found.held), 'more eviction')} asked for would have been held back, dry run or not (below, with the reason)."
 
 
-def _listed(found: Adoption) -> Iterator[str]:
+def _listed(found: Adoption, place: Callable[[str], str]) -> Iterator[str]:
     for item in sorted((*found.would, *found.held), key=lambda item: item.time_s):
         yield ""
         held = f", held back: {item.detail}" if item.stopped_by else ""
@@ -71,7 +73,8 @@ def _listed(found: Adoption) -> Iterator[str]:
         yield f"    {item.cause} since {format_time(item.since_s)}, confidence {item.confidence:.2f}"
         yield from (f"    because {line}" for line in item.evidence)
         yield f"    {_worth(item)}"
-        yield f"    {_ANSWERS[item.answer]}" + ("" if item.answer else f": minder report --adoption --yes {item.incident} (or --no)")
+        ask = place(f"minder report --adoption --yes {item.incident}")
+        yield f"    {_ANSWERS[item.answer]}" + ("" if item.answer else f": {ask} (or --no)")
 
 
 def _worth(item: WouldBe) -> str:

@@ -6,10 +6,10 @@ import re
 
 from minder.model.errors import BadInputError
 
-__all__ = ["format_span", "parse_span"]
+__all__ = ["LONGEST_S", "format_span", "parse_span"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_LONGEST_S = 10 * 365 * 86_400.0
+LONGEST_S = 10 * 365 * 86_400.0
 
 
 def parse_span(text: str, option: str) -> float:
@@ -20,7 +20,7 @@ def parse_span(text: str, option: str) -> float:
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if not parts or "".join(number + unit for number, unit in parts) != text.strip() or not 0 < seconds <= _LONGEST_S:
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip() or not 0 < seconds <= LONGEST_S:
         raise BadInputError(f'{option} "{text}" is no length of time: write 90s, 30m, 2h, 1h30m or 7d')
     return seconds
 

@@ -66,7 +66,8 @@ def _verdict(payload: Payload) -> str:
 
 
 def _decision(payload: Payload) -> str:
-    return f"decision {payload.get('action')}: {_names(payload)} ({payload.get('reason')}){_tail(payload, 'detail')}"
+    said = f"decision {payload.get('action')}: {_names(payload)} ({payload.get('reason')})"
+    return said if payload.get("reason") == "awaiting_approval" else said + _tail(payload, "detail")  # the question has a line of its own
 
 
 def _asked(payload: Payload) -> str:
