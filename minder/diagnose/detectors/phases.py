@@ -16,7 +16,7 @@ import numpy as np
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "jammed_K", "joined", "learn_common", "rest_M", "too_late_s"]
+__all__ = ["FIELDS", "STOOD", "Phase", "all_stand", "follow_phase", "jammed_K", "joined", "learn_common", "rest_M", "too_late_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -119,6 +119,14 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     if effect > 0.0 and not idle and not grace:
         phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
     return phase
+
+
+def all_stand(memory: Memory, traits: TraitTable, phase: Phase) -> bool:
+    """All that the machines compute and send has all but ended, as where they wait for a lost one. In an evaluation, a compilation or with
+    slow storage some of it goes on. Of power, which falls less, half as much."""
+    watched_K = traits.activity_K & traits.works_K1[:, 0] & ~np.isnan(memory["common_K"])
+    least_K = np.where(np.arange(len(watched_K)) == traits.place.get("gpu_power_draw_watts", -1), 0.5 * STOOD, STOOD)
+    return bool((phase.shift_K[watched_K] < least_K[watched_K]).all())
 
 
 def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
