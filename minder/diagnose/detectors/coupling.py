@@ -11,12 +11,11 @@ K metrics, M machines, X machines that stand out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan
 
 import numpy as np
 
 from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.phases import Phase, all_stand
+from minder.diagnose.detectors.phases import STOOD, Phase, all_stand
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
 
@@ -26,7 +25,6 @@ FIELDS: dict[str, tuple[str, float]] = {
     "unfelt_s_KM": ("KM", 0.0),  # for how long a deep fall of the series has been felt by no other machine
     "unfelt_M": ("M", 0.0),  # 1: in the last row the machine spoke by such falls alone
     "felt_M": ("M", 0.0),  # 1: it has been down since a stop of all
-    "all_ran_s": ("", np.nan),  # since when the training has run again after that stop
     "doubted_s_KM": ("KM", 0.0),  # for how long all that its machine does besides has contradicted the series
 }
 _FELT = 0.25  # effect from which on the training is slowed
@@ -38,7 +36,7 @@ _FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it a
 _WITNESSES = 2  # other metrics that can contradict one
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
 _STANDS = -0.9  # scaled: what is left of a standstill, or less
-_BACK_S, _BACK_INTERVALS = 20.0, 3.0  # so long after a stop of all, who stands apart has been down since it
+_DOWN = -0.3  # scaled: who does more has come back
 _REPORTED_S = 60.0  # doubt of a metric that lasts so long is reported
 
 
@@ -66,7 +64,7 @@ def follow(
     """
     fallen_KX, apart_KX, stands_X = falls
     phase, seen = when
-    _follow_stops(memory, x[fallen_KX.any(axis=0)], phase, seen)
+    _follow_stops(memory, traits, phase, seen)
     barred_KX = _follow_unfelt(memory, x, fallen_KX & stands_X, phase, seen)
     several_X = sum(barred_KX[members].any(axis=0).astype(int) for members in traits.members) >= _SEVERAL
     barred_KX |= several_X & ~traits.causes_K1  # its clock: all that it shows is of another time
@@ -104,20 +102,18 @@ def doubts(memory: Memory, metrics: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _follow_stops(memory: Memory, down_x: np.ndarray, phase: Phase, seen: Seen) -> None:
-    """Who has been down since a stop of all. down_x: who stands apart by deep falls in this row."""
-    if phase.stalled or phase.idle:
-        # who fell by itself so long before has not fallen with the others
-        memory["felt_M"] = (alone_for_s(memory) < _within_s(seen)).astype(np.float64)
-        memory.set_number("all_ran_s", np.nan)
-    elif memory["felt_M"].any():
-        ran_s = memory.number("all_ran_s")
-        ran_s = 0.0 if isnan(ran_s) else ran_s + seen.gap_s
-        memory.set_number("all_ran_s", ran_s)
-        if ran_s > _BACK_S + _BACK_INTERVALS * seen.interval_s:
-            kept_M = np.zeros(len(memory.machines))
-            kept_M[down_x] = memory["felt_M"][down_x]
-            memory["felt_M"] = kept_M
+def _follow_stops(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen) -> None:
+    """Who has been down since a stop of all, without a row at work. Who fell by itself long before has not fallen with the others."""
+    stops = phase.stalled or phase.idle
+    if not (stops or memory["felt_M"].any()):
+        return
+    works_K = traits.works_K1[:, 0] & traits.activity_K
+    own_KM = memory["all_quick_smooth_KM"][works_K] + phase.shift_K[works_K, None]
+    own_M = np.nansum(own_KM, axis=0) / np.maximum((~np.isnan(own_KM)).sum(axis=0), 1)
+    felt_M = (memory["felt_M"] > 0.0) & (own_M < _DOWN)
+    if stops:
+        felt_M |= (own_M < STOOD) & (alone_for_s(memory) < _within_s(seen))
+    memory["felt_M"] = felt_M.astype(np.float64)
 
 
 def _follow_unfelt(memory: Memory, x: np.ndarray, fallen_KX: np.ndarray, phase: Phase, seen: Seen) -> np.ndarray:

@@ -368,7 +368,7 @@ class DefaultDetector:
         for x, age_s in ((lasted_x, config.lasting_s), (group_x, config.group_least_s)):
             score_M[x] = np.maximum(score_M[x], 1.05 * config.patience_s)
             since_M[x] = np.where(np.isnan(since_M[x]), time_s - age_s, since_M[x])
-        memory["in_group_M"][group_x] = 1.0
+        memory["in_group_M"][group_x] = float(len(group_x) > 1)
         memory["in_group_M"] *= score_M >= _SUSPICIOUS * config.patience_s
         memory["score_M"] = score_M
         over_M = (score_M < 0.1 * config.patience_s) | (out_M & (score_M < 0.5 * config.patience_s))

@@ -102,14 +102,15 @@ def _went_first(memory: Memory, traits: TraitTable, m: int, since_s: float) -> t
 
 
 def _shared(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
-    """Of a machine that stands apart together with others: that cause of slowness, and where all others stand."""
+    """Of a machine that stands apart in a cause of slowness, alone or with others: that cause, and where all others stand."""
     if memory["grouped_k_M"][m] != memory["grouped_k_M"][m]:
         return ()
     k = int(memory["grouped_k_M"][m])
     metric, observed = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(memory["last_KM"][k, m])
     scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[k, 0])
-    expected = traits.unscale(k, scaled - float(memory["all_quick_smooth_KM"][k, m]))
-    return (Evidence("telemetry", memory.machines[m], "apart from all others, and not alone", metric, None, observed, expected, since_s),)
+    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
+    expected = traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
+    return (Evidence("telemetry", memory.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
 
 def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:

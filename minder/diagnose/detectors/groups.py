@@ -4,7 +4,8 @@ Members of a group hide one another where machines are compared one by one: each
 as a whole none differs from its peers. Two ways to see them:
 
 - `cause_group`: a cause of slowness (a clock rate that fell, congestion or errors that rose, a link's width) of several machines, apart
-  from all other machines of the job, whatever their stage, by a gap that no other machine fills.
+  from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others are alike, one machine
+  far below them is seen so, too: slow from its first step, it has never been otherwise, and only the comparison with its peers shows it.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.
@@ -29,6 +30,8 @@ FIELDS: dict[str, tuple[str, float]] = {
 _SHARE = 0.4  # of the machines that are heard: more are what happened to the job
 _GAP = 0.5  # share of a member's deviation that no other machine reaches
 _PLAIN = 0.7  # share of a plain change that each member shows at least, smoothed slowly
+_FAR_BELOW, _ALIKE = 0.22, 0.33  # scaled: a fifth; other hardware differs by a tenth. Share of it by which the others differ at most
+_FEWEST = 4  # machines that tell where others stand
 _FORGET_S = 60.0
 _MOST_S = 300.0
 _FELT = 0.25  # congestion of a few is a fault where the training is slowed by it
@@ -49,6 +52,7 @@ def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, le
     for k in np.flatnonzero(traits.causes_K1[:, 0]).tolist():
         if not traits.jams_K[k] or phase.effect >= _FELT:
             members_M = _members_M(memory, traits, k, least_z)
+            members_M = members_M if members_M.any() else _below_M(memory, traits, k)
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
@@ -70,6 +74,21 @@ def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np
         return np.zeros(len(far_M), dtype=bool)
     nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
     return far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest)
+
+
+def _below_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
+    """Mask (M,): the one machine that stands far below all others in this metric, its usual place included, where they are alike."""
+    found_M = np.zeros(len(memory.machines), dtype=bool)
+    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
+    known_M = ~np.isnan(place_M)
+    if traits.jams_K[k] or np.count_nonzero(known_M) < _FEWEST:
+        return found_M
+    below_M = np.median(place_M[known_M]) - place_M
+    lowest = int(np.argmax(np.where(known_M, below_M, -np.inf)))
+    known_M[lowest] = False
+    alike = float(np.abs(below_M[known_M]).max()) <= _ALIKE * below_M[lowest]
+    found_M[lowest] = alike and below_M[lowest] > _FAR_BELOW
+    return found_M
 
 
 def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float) -> np.ndarray:
