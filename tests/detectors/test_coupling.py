@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from small_job import AT_REST, INTERVAL_S, WORKS, accused, at, healthy, watch
 
 BEGAN = 70

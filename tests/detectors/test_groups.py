@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from small_job import AT_REST, WORKS, accused, at, healthy, watch
 
 BEGAN, ROWS = 70, 140
@@ -17,7 +16,9 @@ def test_a_stage_whose_clocks_fall_together_is_named(stages: dict[str, object] |
     values_TMK = healthy(ROWS, machines=24)
     values_TMK[BEGAN:, 6:12, at("gpu_clock_hertz")] *= 0.7
     found, _ = watch(values_TMK, stages)
-    assert [(set(verdict.machines), verdict.kind, verdict.tier) for verdict in found] == [({f"m{m:02d}" for m in range(6, 12)}, "group", "page")]
+    assert [(set(verdict.machines), verdict.kind, verdict.tier) for verdict in found] == [
+        ({f"m{m:02d}" for m in range(6, 12)}, "group", "page")
+    ]
     assert found[0].evidence and {piece.metric for piece in found[0].evidence} == {"gpu_clock_hertz"}
 
 

@@ -19,7 +19,7 @@ from minder.diagnose.detectors.phases import STOOD, Phase, all_stand
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
 
-__all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "follow", "passed_M", "stands_X", "unfelt"]
+__all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "follow", "passed_M", "stands_X", "unfelt", "waits_s_X"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "unfelt_s_KM": ("KM", 0.0),  # for how long a deep fall of the series has been felt by no other machine
@@ -35,6 +35,7 @@ _SEVERAL = 2  # families that fell so: it is not one metric's
 _FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
 _WITNESSES = 2  # other metrics that can contradict one
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
+_CLOCK_S = 120.0  # a clock is hardly farther off
 _STANDS = -0.9  # scaled: what is left of a standstill, or less
 _DOWN = -0.3  # scaled: who does more has come back
 _REPORTED_S = 60.0  # doubt of a metric that lasts so long is reported
@@ -46,10 +47,7 @@ def deep_KX(traits: TraitTable, z_KX: np.ndarray, counted_KX: np.ndarray, moved_
 
 
 def stands_X(traits: TraitTable, moved_KX: np.ndarray) -> np.ndarray:
-    """Mask (X,): what the machine computes and sends has all but ended, on average. moved_KX: its own changes, scaled, NaN unknown.
-
-    Less than that, such as a GPU at half its rate, may be felt little and is no clock that is off: that shows a stop of all.
-    """
+    """Mask (X,): what the machine computes and sends has all but ended, on average. moved_KX: its own changes, scaled, NaN unknown."""
     works_KX = moved_KX[traits.works_K1[:, 0]]
     known_X = (~np.isnan(works_KX)).sum(axis=0)
     return np.asarray(np.nansum(works_KX, axis=0) < _STANDS * np.maximum(known_X, 1))
@@ -65,7 +63,7 @@ def follow(
     fallen_KX, apart_KX, stands_X = falls
     phase, seen = when
     _follow_stops(memory, traits, phase, seen)
-    barred_KX = _follow_unfelt(memory, x, fallen_KX & stands_X, phase, seen)
+    barred_KX = _follow_unfelt(memory, x, fallen_KX, phase, seen) & stands_X
     several_X = sum(barred_KX[members].any(axis=0).astype(int) for members in traits.members) >= _SEVERAL
     barred_KX |= several_X & ~traits.causes_K1  # its clock: all that it shows is of another time
     if unfelt(phase) or not all_stand(memory, traits, phase):  # where all stand, each kind of work stands or goes on by itself
@@ -73,6 +71,15 @@ def follow(
         _follow_doubts(memory, x, contradicted_KX, seen.gap_s)
         barred_KX |= contradicted_KX
     return np.asarray(barred_KX)
+
+
+def waits_s_X(memory: Memory, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], phase: Phase) -> np.ndarray:
+    """(X,): how old the oddness of each machine must be to convict it: while others feel nothing, one that stands waits for them, and one
+    that does less for as long as a clock may be off: what a job-wide slowdown shows too early. falls: (who has fallen deeply, who stands).
+    """
+    fallen_X, stands_X = falls
+    waits_X = fallen_X & (memory["felt_M"][x] == 0.0) & unfelt(phase)
+    return np.where(waits_X, np.where(stands_X, np.inf, _CLOCK_S), 0.0)
 
 
 def unfelt(phase: Phase) -> bool:

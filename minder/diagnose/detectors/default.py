@@ -139,7 +139,8 @@ class _Strength:
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
     shown_M: 0..1, how much of it the newest sample shows, 1 where no sample speaks; told_s_M: seconds since what speaks last spoke;
     clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not;
-    waits_M: what it shows would stop the others, who feel nothing yet."""
+    waits_s_M: how old its oddness must be
+    to convict, where no other machine feels it."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -149,7 +150,7 @@ class _Strength:
     shown_M: np.ndarray
     told_s_M: np.ndarray
     clear_M: np.ndarray
-    waits_M: np.ndarray
+    waits_s_M: np.ndarray
 
 
 class DefaultDetector:
@@ -189,7 +190,13 @@ class DefaultDetector:
         self._pending = []
 
     def state(self) -> dict[str, Any]:
-        return {"detector": "default", "version": 2, "clocks": self._clocks.state(), "far": self._far_clocks.state(), **self._memory.state()}
+        return {
+            "detector": "default",
+            "version": 2,
+            "clocks": self._clocks.state(),
+            "far": self._far_clocks.state(),
+            **self._memory.state(),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._memory.load(state)
@@ -281,13 +288,13 @@ class DefaultDetector:
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
         found = _Strength(
-            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool))
+            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, float))
         )
         found.told_s_M.fill(np.nan)
         found.shown_M.fill(1.0)
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
-            found.waits_M[x] = deviants.waits_X
+            found.waits_s_M[x] = deviants.waits_s_X
             falls_KX = deviants.z_KX < 0
             families_FX = family_evidence(self._traits, deviants.counted_KX, falls_KX)
             reaching_X, network_X = (summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
@@ -344,7 +351,7 @@ class DefaultDetector:
             leak_s = config.leak_s * (1.0 + 7.0 * phase.lasting)
             calm_M = (total_M < _CALM * (1.0 - 0.7 * phase.lasting)) & told_M
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
-        score_M = np.where(coupling.passed_M(memory, strength.waits_M, phase), 0.0, score_M)
+        score_M = np.where(coupling.passed_M(memory, strength.waits_s_M > 0.0, phase), 0.0, score_M)
         started_M = np.where(seen.silent_M, time_s - seen.silence_M, time_s)
         since_M = np.where((total_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
         score_M, out_M = in_step(memory, total_M, score_M, told_M, (time_s, seen.interval_s, config.kept))
@@ -362,7 +369,9 @@ class DefaultDetector:
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
-            limit_M = np.where(young_M | strength.waits_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
+            limit_M = np.where(
+                young_M | (time_s - since_M < strength.waits_s_M), np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s
+            )
             score_M = np.minimum(score_M + gained_M, limit_M)
         group_x = np.flatnonzero(memory["grouped_s_M"] >= config.group_least_s)
         for x, age_s in ((lasted_x, config.lasting_s), (group_x, config.group_least_s)):

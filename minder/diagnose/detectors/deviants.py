@@ -81,7 +81,7 @@ class Deviants:
     """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
     newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled;
     shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown; jammed: the congestion
-    counters of all machines have risen; waits_X: it speaks by deep falls alone, which no other machine feels yet."""
+    counters of all machines have risen; waits_s_X: how old its oddness must be to convict, where no other machine feels it."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -91,7 +91,7 @@ class Deviants:
     moved_KX: np.ndarray
     shown_KX: np.ndarray
     jammed: bool = False
-    waits_X: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    waits_s_X: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def suffering_X(self, phase: Phase) -> np.ndarray:
         """(X,): 0..1, how much the training is slowed for a reason that may be this machine. A machine without a plain change of its
@@ -158,9 +158,9 @@ def find_deviants(
         change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(smooth_KX)))
     reached_X = (traits.reaching_KX(z_KX < 0) & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
     causes_KX = traits.causes_K1 & (counted_KX > _CAUSES)
-    waits_X = (fallen_KX & (counted_KX > 0.0)).any(axis=0) & ~causes_KX.any(axis=0) & coupling.unfelt(phase)
-    waits_X &= stands_X & (memory["felt_M"][x] == 0.0)
-    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()), waits_X)
+    fallen_X = (fallen_KX & (counted_KX > 0.0)).any(axis=0) & ~causes_KX.any(axis=0)
+    waits_s_X = coupling.waits_s_X(memory, x, (fallen_X, stands_X), phase)
+    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()), waits_s_X)
 
 
 def _apart(memory: Memory, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
