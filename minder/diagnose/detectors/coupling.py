@@ -17,7 +17,7 @@ import numpy as np
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import STOOD, Phase, all_stand
 from minder.diagnose.detectors.presence import Seen
-from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
+from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
 
 __all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "follow", "passed_M", "stands_X", "unfelt", "waits_s_X"]
 
@@ -155,7 +155,7 @@ def _follow_doubts(memory: Memory, x: np.ndarray, contradicted_KX: np.ndarray, g
 def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray) -> np.ndarray:
     """Mask (K, X): what else the machine does, device for device, hardly follows."""
     found_KX = np.zeros(fallen_KX.shape, dtype=bool)
-    if not fallen_KX.any():
+    if not fallen_KX.any() and not (apart_KX[traits.falls_K1[:, 0]] < -UNIT).any():
         return found_KX
     for members, witnesses in traits.doing:
         told_KX = ~np.isnan(apart_KX[witnesses])
@@ -165,7 +165,10 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
             itself_X = ~np.isnan(own_X) if k in witnesses else np.zeros(len(own_X), dtype=bool)
             others_X = count_X - itself_X
             mean_X = (sum_X - np.where(itself_X, own_X, 0.0)) / np.maximum(others_X, 1)
-            least = _CUT if traits.carries_K[k] else 0.0
+            least = _CUT if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
+            deep_X = fallen_KX[k] | traits.falls_K1[k]
             with np.errstate(invalid="ignore"):
-                found_KX[k] = fallen_KX[k] & (others_X >= _WITNESSES) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
+                found_KX[k] = (
+                    (fallen_KX[k] | traits.falls_K1[k]) & (others_X >= _WITNESSES) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
+                )
     return found_KX

@@ -18,15 +18,17 @@ import numpy as np
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.presence import Seen
-from minder.diagnose.detectors.traits import TraitTable
+from minder.diagnose.detectors.traits import UNIT, TraitTable
 
 __all__ = ["FIELDS", "cause_group", "hit_together", "together_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "grouped_s_M": ("M", 0.0),  # seconds for which the machine has stood apart with others, in a cause of slowness
     "grouped_k_M": ("M", np.nan),  # by that metric, as an index
+    "group_waited_s": ("", 3.0),  # since groups were last asked for; the first row asks
     "in_group_M": ("M", 0.0),  # 1: what speaks against the machine speaks against others, too
 }
+_STEP_S = 3.0
 _SHARE = 0.4  # of the machines that are heard: more are what happened to the job
 _GAP = 0.5  # share of a member's deviation that no other machine reaches
 _PLAIN = 0.7  # share of a plain change that each member shows at least, smoothed slowly
@@ -47,9 +49,13 @@ def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, le
     """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
     if phase.moving or phase.idle or phase.grace or seen.outage:
         return  # such rows say nothing: they neither add nor interrupt
+    waited_s = memory.number("group_waited_s") + seen.gap_s
+    memory.set_number("group_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
+    if waited_s < _STEP_S:  # what lasts for minutes need not be asked for every second
+        return
     grouped_s_M, k_M = memory["grouped_s_M"], memory["grouped_k_M"]
     apart_M = np.zeros(len(grouped_s_M), dtype=bool)
-    for k in np.flatnonzero(traits.causes_K1[:, 0]).tolist():
+    for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
         if not traits.jams_K[k] or phase.effect >= _FELT:
             members_M = _members_M(memory, traits, k, least_z)
             members_M = members_M if members_M.any() else _below_M(memory, traits, k)
@@ -57,8 +63,8 @@ def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, le
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
     if apart_M.any() or grouped_s_M.any():
-        kept_s_M = grouped_s_M * np.exp(-seen.gap_s / _FORGET_S)
-        memory["grouped_s_M"] = np.where(apart_M, np.minimum(grouped_s_M + seen.gap_s, _MOST_S), np.where(kept_s_M > 0.5, kept_s_M, 0.0))
+        kept_s_M = grouped_s_M * np.exp(-waited_s / _FORGET_S)
+        memory["grouped_s_M"] = np.where(apart_M, np.minimum(grouped_s_M + waited_s, _MOST_S), np.where(kept_s_M > 0.5, kept_s_M, 0.0))
         memory["grouped_k_M"] = np.where(memory["grouped_s_M"] > 0.0, k_M, np.nan)
 
 
@@ -67,8 +73,11 @@ def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np
     side = 1.0 if traits.jams_K[k] else -1.0
     unit_M, reach = memory["all_slow_unit_KM"][k], float(traits.reach_K1[k, 0])
     with np.errstate(invalid="ignore"):
-        slow_M, quick_M = side * memory["all_slow_smooth_KM"][k], side * memory["all_quick_smooth_KM"][k]
-        far_M = (slow_M > least_z * unit_M) & (slow_M > _PLAIN * reach) & (quick_M > _GAP * slow_M)
+        slow_M = side * memory["all_slow_smooth_KM"][k]
+        if not (slow_M > _PLAIN * reach).any():
+            return np.zeros(len(slow_M), dtype=bool)
+        quick_M, most = side * memory["all_quick_smooth_KM"][k], UNIT if traits.falls_K1[k, 0] else np.inf
+        far_M = (slow_M > least_z * unit_M) & (slow_M > _PLAIN * reach) & (quick_M > _GAP * slow_M) & (slow_M < most)
     count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
     if count < 2 or count > _SHARE * np.count_nonzero(heard_M):
         return np.zeros(len(far_M), dtype=bool)
@@ -79,15 +88,20 @@ def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np
 def _below_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
     """Mask (M,): the one machine that stands far below all others in this metric, its usual place included, where they are alike."""
     found_M = np.zeros(len(memory.machines), dtype=bool)
+    if traits.jams_K[k]:
+        return found_M
     place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
     known_M = ~np.isnan(place_M)
-    if traits.jams_K[k] or np.count_nonzero(known_M) < _FEWEST:
+    if np.count_nonzero(known_M) < _FEWEST:
+        return found_M
+    if not float(place_M.min(initial=np.inf, where=known_M)) < float(place_M.mean(where=known_M)) - 0.5 * _FAR_BELOW:
         return found_M
     below_M = np.median(place_M[known_M]) - place_M
+    most = UNIT if traits.falls_K1[k, 0] else np.inf
     lowest = int(np.argmax(np.where(known_M, below_M, -np.inf)))
     known_M[lowest] = False
     alike = float(np.abs(below_M[known_M]).max()) <= _ALIKE * below_M[lowest]
-    found_M[lowest] = alike and below_M[lowest] > _FAR_BELOW
+    found_M[lowest] = alike and _FAR_BELOW < below_M[lowest] < most
     return found_M
 
 
