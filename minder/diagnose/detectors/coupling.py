@@ -168,7 +168,5 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
             least = _CUT if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
             deep_X = fallen_KX[k] | traits.falls_K1[k]
             with np.errstate(invalid="ignore"):
-                found_KX[k] = (
-                    (fallen_KX[k] | traits.falls_K1[k]) & (others_X >= _WITNESSES) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
-                )
+                found_KX[k] = deep_X & (others_X >= _WITNESSES) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
     return found_KX

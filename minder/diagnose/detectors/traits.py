@@ -136,7 +136,7 @@ class TraitTable:
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
 
     def _doing(self) -> list[tuple[list[int], list[int]]]:
-        """(what a machine does and its clock rate, what bears witness to it), as indices: of the machine, its smallest, its largest device."""
+        """(what a machine does and its clock rate, what bears witness to it), as indices: machine, smallest device, largest."""
         found = []
         for suffix in ("", LOW, HIGH):
             here = [k for k, name in enumerate(self.metrics) if _suffix(name) == suffix]
