@@ -77,7 +77,8 @@ class DefaultConfig:
     lone_samples: of a family that is heard alone, one row adds no more than convicts after so many samples, times the logarithm of the
     number of series, and only what its newest sample shows: of many series, by chance one is off for a sample or three while the
     training is slowed for another reason.
-    group_least_s: machines that were hit together are named after so long, at group_pace.
+    together_s: machines that turn odd within this time, or two scrapes, were hit together; they are named after group_least_s at
+    group_pace. So long must machines stand apart in a cause of slowness, too.
     """
 
     patience_s: float = 90.0
@@ -103,6 +104,7 @@ class DefaultConfig:
     links_least_s: float = 25.0
     lone_least_s: float = 25.0
     lasting_s: float = 180.0
+    together_s: float = 10.0
     group_least_s: float = 120.0
     group_pace: float = 0.25
 
@@ -407,7 +409,7 @@ class DefaultDetector:
         share_M = distinctness(strength.total_M, None if phase.effect >= 0.25 or phase.idle else time_s - since_M)
         if share_M.any() or phase.idle:
             return share_M
-        group_M = groups.hit_together(strength.total_M, since_M, groups.together_s(seen.interval_s))
+        group_M = groups.hit_together(strength.total_M, since_M, groups.together_s(config.together_s, seen.interval_s))
         plain = group_M.any() and (strength.reached_M | seen.silent_M)[group_M].all()
         if plain and time_s - float(since_M[group_M].max()) > config.group_least_s:
             memory["in_group_M"] = np.maximum(memory["in_group_M"], group_M)

@@ -37,12 +37,16 @@ _FEWEST = 4  # machines that tell where others stand
 _FORGET_S = 60.0
 _MOST_S = 300.0
 _FELT = 0.25  # congestion of a few is a fault where the training is slowed by it
-_TOGETHER_S, _INTERVALS = 10.0, 2.0
+_INTERVALS = 2.0
 
 
-def together_s(interval_s: float) -> float:
-    """Machines that turn odd within so many seconds of each other were hit together: two scrapes may lie between their samples."""
-    return max(_TOGETHER_S, _INTERVALS * interval_s)
+def together_s(least_s: float, interval_s: float) -> float:
+    """Machines that turn odd within so many seconds of each other were hit together: two scrapes may lie between their samples.
+
+    >>> together_s(10.0, 2.0), together_s(10.0, 15.0)
+    (10.0, 30.0)
+    """
+    return max(least_s, _INTERVALS * interval_s)
 
 
 def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, least_z: float) -> None:
