@@ -47,3 +47,15 @@ def test_a_clock_that_is_a_minute_off_names_no_machine_at_a_stop_of_all(late_s: 
     shifted_TK = np.roll(values_TMK[:, 2], late, axis=0)
     values_TMK[abs(late) : -abs(late), 2] = shifted_TK[abs(late) : -abs(late)]
     assert all("m02" not in machines for machines, _, _ in accused(values_TMK[: 300 - abs(late)]))
+
+
+@pytest.mark.parametrize(("sends_on", "named"), [(True, []), (False, [(("m02",), "machine")])])
+def test_who_works_on_while_all_stand_is_named_unless_it_sends_on_to_them(sends_on: bool, named: list[tuple[tuple[str, ...], str]]) -> None:
+    """A machine that is stuck in its computation keeps the others waiting and sends them nothing; one whose clock is two minutes behind
+    shows what was before."""
+    values_TMK = healthy(BEGAN + 24)
+    others = [m for m in range(8) if m != 2]
+    values_TMK[BEGAN:, others] *= np.array([0.3, 0.6, 0.05, 0.005, 1.0, 1.0])
+    if not sends_on:
+        values_TMK[BEGAN:, 2, WORKS] *= np.array([1.6, 1.2, 0.02, 0.005])
+    assert sorted({item[:2] for item in accused(values_TMK)}) == named

@@ -19,7 +19,7 @@ from minder.diagnose.detectors.phases import STOOD, Phase, all_stand
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
 
-__all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "follow", "passed_M", "stands_X", "unfelt", "waits_s_X"]
+__all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "exchanges_X", "follow", "passed_M", "stands_X", "unfelt", "waits_s_X"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "unfelt_s_KM": ("KM", 0.0),  # for how long a deep fall of the series has been felt by no other machine
@@ -34,6 +34,7 @@ _NOTHING_S = 0.1
 _SEVERAL = 2  # families that fell so: it is not one metric's
 _FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
 _WITNESSES = 2  # other metrics that can contradict one
+_BETWEEN = "rdma_throughput_bytes_per_second"
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
 _CLOCK_S = 120.0  # a clock is hardly farther off
 _STANDS = -0.9  # scaled: what is left of a standstill, or less
@@ -71,6 +72,17 @@ def follow(
         _follow_doubts(memory, x, contradicted_KX, seen.gap_s)
         barred_KX |= contradicted_KX
     return np.asarray(barred_KX)
+
+
+def exchanges_X(traits: TraitTable, moved_KX: np.ndarray, shift_K: np.ndarray) -> np.ndarray:
+    """Mask (X,): sends as ever to machines of which nearly none sends, as no machine can: what it shows is of another time.
+
+    moved_KX: its own changes; shift_K: everybody's. Links inside a machine say nothing of that.
+    """
+    k = traits.place.get(_BETWEEN)
+    if k is None or not shift_K[k] < -_CUT:
+        return np.zeros(moved_KX.shape[1], dtype=bool)
+    return np.asarray(moved_KX[k] > _FOLLOWS * shift_K[k])
 
 
 def waits_s_X(memory: Memory, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], phase: Phase) -> np.ndarray:

@@ -146,6 +146,7 @@ def find_deviants(
     fallen_KX = coupling.deep_KX(traits, z_KX, counted_KX, moved_KX) & ~stayed_KX
     stands_X = coupling.stands_X(traits, smooth_KX + phase.shift_K[:, None])
     counted_KX *= ~coupling.follow(memory, traits, x, (fallen_KX, smooth_KX, stands_X), (phase, seen))
+    counted_KX *= ~coupling.exchanges_X(traits, smooth_KX + phase.shift_K[:, None], phase.shift_K)
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
         least_K1 = _OWN * traits.reach_K1 if phase.stalled else np.float32(0.0)
