@@ -86,7 +86,7 @@ def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np
     if count < 2 or count > _SHARE * np.count_nonzero(heard_M):
         return np.zeros(len(far_M), dtype=bool)
     nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
-    return far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest)
+    return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest))
 
 
 def _below_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
