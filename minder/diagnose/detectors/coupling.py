@@ -25,6 +25,8 @@ FIELDS: dict[str, tuple[str, float]] = {
     "unfelt_s_KM": ("KM", 0.0),  # for how long a deep fall of the series has been felt by no other machine
     "unfelt_M": ("M", 0.0),  # 1: in the last row the machine spoke by such falls alone
     "felt_M": ("M", 0.0),  # 1: it has been down since a stop of all
+    "alone": ("", 0.0),  # 1: unfelt_s_KM is not all 0
+    "doubted": ("", 0.0),  # 1: doubted_s_KM is not all 0
     "doubted_s_KM": ("KM", 0.0),  # for how long all that its machine does besides has contradicted the series
 }
 _FELT = 0.25  # effect from which on the training is slowed
@@ -64,6 +66,8 @@ def follow(
     fallen_KX, apart_KX, stands_X = falls
     phase, seen = when
     _follow_stops(memory, traits, phase, seen)
+    if not len(x) and not memory.number("alone") and not memory.number("doubted"):
+        return fallen_KX  # nothing stands out, and nothing has to be forgotten: most rows
     barred_KX = _follow_unfelt(memory, x, fallen_KX, phase, seen) & stands_X
     several_X = sum(barred_KX[members].any(axis=0).astype(int) for members in traits.members) >= _SEVERAL
     barred_KX |= several_X & ~traits.causes_K1  # its clock: all that it shows is of another time
@@ -113,9 +117,11 @@ def alone_for_s(memory: Memory) -> np.ndarray:
 
 def doubts(memory: Memory, metrics: Sequence[str]) -> dict[str, str]:
     """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
-    long_KM = memory["doubted_s_KM"] >= _REPORTED_S
     found: dict[str, str] = {}
-    for m in np.flatnonzero(long_KM.any(axis=0)).tolist() if long_KM.any() else ():
+    if not memory.number("doubted"):
+        return found
+    long_KM = memory["doubted_s_KM"] >= _REPORTED_S
+    for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
         names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
         found[memory.machines[m]] = f"{', '.join(names)} fell alone while all else that it does goes on: look at its exporter, or its unit"
     return found
@@ -139,16 +145,18 @@ def _follow_unfelt(memory: Memory, x: np.ndarray, fallen_KX: np.ndarray, phase: 
     """Mask (K, X): fell deeply, alone, for longer than the others could have gone on; until that is forgotten."""
     unfelt_s_KM = memory["unfelt_s_KM"]
     within_s = _within_s(seen)
-    if unfelt_s_KM.any():
+    if memory.number("alone"):
         kept_KX = unfelt_s_KM[:, x].copy()
         unfelt_s_KM *= np.float32(np.exp(-seen.gap_s / _FORGET_S))
         unfelt_s_KM[:, x] = np.where(fallen_KX, kept_KX, unfelt_s_KM[:, x])  # while it lasts it is the same
         unfelt_s_KM[unfelt_s_KM < _NOTHING_S] = 0.0
+        memory.set_number("alone", float(unfelt_s_KM.any()))
     alone = not (phase.idle or phase.grace or not unfelt(phase) or seen.outage)
     if alone and fallen_KX.any():
         counts_X = seen.news_M[x] & ~seen.silent_M[x] & (memory["felt_M"][x] == 0.0)
         added_KX = np.where(fallen_KX & counts_X, np.float32(seen.gap_s), np.float32(0.0))
         unfelt_s_KM[:, x] = np.minimum(unfelt_s_KM[:, x] + added_KX, np.float32(_MOST * within_s))
+        memory.set_number("alone", 1.0)
     return np.asarray(unfelt_s_KM[:, x] >= within_s)
 
 
@@ -157,11 +165,12 @@ def _within_s(seen: Seen) -> float:
 
 
 def _follow_doubts(memory: Memory, x: np.ndarray, contradicted_KX: np.ndarray, gap_s: float) -> None:
-    doubted_s_KM = memory["doubted_s_KM"]
-    if doubted_s_KM.any() or contradicted_KX.any():
+    doubted_s_KM, any_now = memory["doubted_s_KM"], bool(contradicted_KX.any())
+    if any_now or memory.number("doubted"):
         longer_KX = np.where(contradicted_KX, doubted_s_KM[:, x] + np.float32(gap_s), np.float32(0.0))
         doubted_s_KM[:] = 0.0
         doubted_s_KM[:, x] = longer_KX
+        memory.set_number("doubted", float(any_now))
 
 
 def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray) -> np.ndarray:
