@@ -9,6 +9,7 @@ network namespaces.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -45,13 +46,21 @@ class DryStage(Stage):
                 command, env=os.environ | self.lab.mark, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
+    def stop_controller(self) -> None:
+        """With time to write the recording, on a busy host too."""
+        if self._controller is not None and self._controller.poll() is None:
+            self._controller.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._controller.wait(120.0)
+        super().stop_controller()
+
 
 def play(fault: str, machine: int, seed: int, folder: Path) -> tuple[Path, dict[str, Any]]:
     """The recording of one fault, and its truth."""
     options = DemoOptions(fault, folder / "run", 60, machine, seed, steps=100_000, masked=True, record=folder / "recording")
     with DryStage(options) as stage:
         stage.start_controller()
-        wait(lambda: int((read_status(stage.status_path) or {}).get("step") or 0) >= 5, 120.0)
+        wait(lambda: int((read_status(stage.status_path) or {}).get("step") or 0) >= 5, 600.0)
         time.sleep(HEALTHY_S)
         injected = None if fault == "none" else stage.inject(fault, machine)
         time.sleep(FAULTY_S)

@@ -27,7 +27,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that a program said of one input. problem: why it counts as unanswered, one line. seconds: how long it ran."""
+    """All that a program said of one input. problem: why it counts as unanswered, one line. seconds: its processor time."""
 
     said: tuple[Said, ...] = ()
     problem: str | None = None

@@ -24,7 +24,8 @@ TIMED = ("telemetry", "logs", "lab")  # recordings, whose verdicts have a time
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """limit_s: for one input; budget_s: for all together; check_cut: one recording in so many is given again, cut off at the verdict.
+    """limit_s: processor time for one input; budget_s: for all together. check_cut: one recording in so many is given again, cut off at
+    the verdict.
 
     judging: version to the SHA-256 that commits to its judging seed.
     """

@@ -1,4 +1,4 @@
-"""minder as an entry of the benchmark: `python -m minder.offline.benchmark.own FOLDER [DETECTOR]` prints what RULES.md asks for."""
+"""minder as an entry of the benchmark: `python -m minder.offline.benchmark.own [DETECTOR] FOLDER` prints what RULES.md asks for."""
 
 from __future__ import annotations
 
@@ -60,5 +60,6 @@ def _recording(folder: Path, detector: str) -> tuple[Said, ...]:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    place = Path(sys.argv[1])
-    print(lines_of(place.name, say(place, *sys.argv[2:3])), end="")
+    *chosen, last = sys.argv[1:]
+    place = Path(last)
+    print(lines_of(place.name, say(place, *chosen[:1])), end="")

@@ -1,9 +1,14 @@
-"""A program of an entry, run on one folder: a process group of its own, a time limit, and a copy of the input for it alone."""
+"""A program of an entry, run on one folder: a process group of its own, a time limit, and a copy of the input for it alone.
+
+The limit is processor time, so that a busy host does not change a result; one that only sleeps is ended after ten times as long.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -20,6 +25,7 @@ from minder.offline.benchmark.card import TIMED
 
 __all__ = ["Program", "parse_program"]
 
+_PATIENCE = 10.0
 _MOST_BYTES = 1_000_000  # of standard output
 
 
@@ -32,14 +38,12 @@ class Program:
 
     def answer(self, folder: Path, part: str, limit_s: float) -> Answer:
         """What it says of this input. A program that fails, prints nonsense or takes too long has not answered; that is no error here."""
-        begun_s = time.monotonic()
         with _copied(folder) as copy, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             environment = {"OMP_NUM_THREADS": "1", **os.environ}
             child = subprocess.Popen(
                 [*self.words, str(copy)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
             )  # fmt: skip
-            status = _wait(child, limit_s)
-            seconds = time.monotonic() - begun_s
+            status, seconds = _wait(child, limit_s)
             for file in (out, err):
                 file.seek(0)
             text, said = out.read(_MOST_BYTES + 1), err.read().decode(errors="replace")
@@ -73,21 +77,31 @@ def _copied(folder: Path) -> Iterator[Path]:
         yield copy
 
 
-def _wait(child: subprocess.Popen[bytes], limit_s: float) -> int | None:
-    """Its exit status; None where it had to be ended. What it has started ends with it."""
-    try:
-        return child.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+def _wait(child: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None, float]:
+    """Its exit status (None where it had to be ended), and the processor time of it and its children. What it has started ends with it."""
+    end_s = time.monotonic() + _PATIENCE * limit_s
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(child.pid, resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s) + 5))
+    status, used, pause_s = None, None, 0.01
+    while used is None and time.monotonic() < end_s:
+        pid, code, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            status, used = os.waitstatus_to_exitcode(code), usage.ru_utime + usage.ru_stime
+        else:
+            time.sleep(pause_s)
+            pause_s = min(0.1, 1.5 * pause_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if used is None:
+        _, _, usage = os.wait4(child.pid, 0)
+        used = usage.ru_utime + usage.ru_stime
+    child.returncode = -signal.SIGKILL if status is None else status
+    return (None if status == -signal.SIGXCPU else status), used
 
 
 def _problem(status: int | None, limit_s: float, size: int, errors: str) -> str | None:
     if status is None:
-        return f"it took longer than {limit_s:g} s and was ended"
+        return f"it took longer than {limit_s:g} s of processor time, or {_PATIENCE * limit_s:g} s in all, and was ended"
     if status:
         lines: Sequence[str] = errors.strip().splitlines() or ["it printed no error"]
         how = f"it was ended by signal {-status}" if status < 0 else f"exit status {status}"
