@@ -22,7 +22,7 @@ from minder.offline.benchmark.card import PARTS, Card, benchmark_folder
 from minder.offline.benchmark.generated import write_drawn, write_simulated
 from minder.offline.benchmark.right import Right, read_right, write_right
 
-__all__ = ["GENERATED", "Order", "orders_of", "prepare"]
+__all__ = ["GENERATED", "Order", "judging_orders", "orders_of", "prepare", "whole_parts"]
 
 GENERATED = ("telemetry", "logs")  # the parts that a secret seed can make anew: the judging part
 
@@ -48,18 +48,28 @@ class Order:
 def orders_of(card: Card, parts: Sequence[str], seed: str) -> list[Order]:
     """Every input of these parts, in an order that mixes families. Names say the part and nothing else.
 
-    Raises BadInputError for a part that there is not, or that is not installed with the package.
+    Raises BadInputError for a part that there is not, or whose kept inputs are not installed with the package.
     """
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise BadInputError(f'the benchmark has no part "{unknown[0]}": use {", ".join(PARTS)}')
-    orders: list[Order] = []
-    for part in parts:
-        found = list(_orders(card, part, seed))
-        if not found:
-            raise BadInputError(f'part "{part}" is not installed with the package: run from a checkout of the repository, or leave it out')
-        orders += found
-    return orders
+    lacking = [part for part in parts if part not in whole_parts()]
+    if lacking:
+        raise BadInputError(
+            f'part "{lacking[0]}" is not installed with the package: run from a checkout of the repository, or leave it out'
+        )
+    return [order for part in parts for order in _orders(card, part, seed)]
+
+
+def judging_orders(card: Card, parts: Sequence[str], seed: str) -> list[Order]:
+    """What a judging seed makes of these parts of GENERATED: nothing that is public already."""
+    return [order for part in parts for order in _orders(card, part, seed) if order.kind != "kept"]
+
+
+def whole_parts() -> list[str]:
+    """Those of which every input can be had here: a package has none of the inputs that are kept as files."""
+    lacking = {item["part"] for name, item in _kept().items() if not _archive(name).exists()}
+    return [part for part in PARTS if part not in lacking]
 
 
 def prepare(orders: Sequence[Order], folder: Path, jobs: int, on_made: Callable[[int, int], None] = lambda done, of: None) -> list[Right]:
@@ -97,7 +107,7 @@ def _orders(card: Card, part: str, seed: str) -> Iterator[Order]:
         for index in range(1, card.count + 1):
             yield Order(_name(part, seed, card.recipe, index), part, card.recipe, index, seed)
     for name, item in _kept().items():
-        if item["part"] == part and (_cases() / f"{name}.tar.xz").exists():
+        if item["part"] == part:
             yield Order(name, part, "kept", 0, seed)
 
 
@@ -110,13 +120,17 @@ def _cases() -> Path:
     return benchmark_folder() / "cases"
 
 
+def _archive(name: str) -> Path:
+    return _cases() / f"{name}.tar.xz"
+
+
 def _kept() -> dict[str, dict[str, Any]]:
     return dict(json.loads((_cases() / "answers.json").read_text(encoding="utf-8")))
 
 
 def _unpack(folder: Path) -> Right:
     item = _kept()[folder.name]
-    with tarfile.open(_cases() / f"{folder.name}.tar.xz") as packed:
+    with tarfile.open(_archive(folder.name)) as packed:
         packed.extractall(folder, filter="data")
     onset_s = None if item.get("onset") is None else parse_time(item["onset"])
     return Right(

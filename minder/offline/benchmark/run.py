@@ -21,9 +21,9 @@ from typing import Any
 
 from minder.model.errors import BadInputError
 from minder.offline.benchmark.answers import Answer, Said
-from minder.offline.benchmark.card import PARTS, TIMED, Card
+from minder.offline.benchmark.card import TIMED, Card
 from minder.offline.benchmark.cut import cut_recording
-from minder.offline.benchmark.inputs import GENERATED, orders_of, prepare
+from minder.offline.benchmark.inputs import GENERATED, judging_orders, orders_of, prepare, whole_parts
 from minder.offline.benchmark.judging import Row, judge
 from minder.offline.benchmark.program import Program
 from minder.offline.benchmark.right import Right
@@ -48,8 +48,8 @@ class Result:
 
 
 def default_parts(secret: Secret | None) -> list[str]:
-    """All parts; of a judging part those that its seed makes."""
-    return list(PARTS) if secret is None else list(GENERATED)
+    """All parts that can be had here; of a judging part those that its seed makes."""
+    return whole_parts() if secret is None else list(GENERATED)
 
 
 def run_benchmark(
@@ -69,9 +69,7 @@ def run_benchmark(
     kept = [part for part in parts if part not in GENERATED]
     if secret is not None and kept:
         raise BadInputError(f'part "{kept[0]}" is public: a judging part has {", ".join(GENERATED)}')
-    orders = orders_of(card, parts, seed)
-    if secret is not None:
-        orders = [order for order in orders if order.kind != "kept"]
+    orders = orders_of(card, parts, seed) if secret is None else judging_orders(card, parts, seed)
     mark = hashlib.sha256(seed.encode()).hexdigest()[:8]
     place = out / f"inputs-{card.version}-{mark}"
     told(f"making {len(orders)} inputs in {place}")
