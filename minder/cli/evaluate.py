@@ -88,7 +88,7 @@ def _benchmark(
     secret = None if judging is None else read_secret(judging, card.judging.get(card.version), card.version)
     other = None if against is None else read_result(against, card.version)
     entry = OWN if program is None else parse_program(program)
-    result = run_benchmark(card, entry, parts or default_parts(secret), out or Path("benchmark-out"), jobs, secret, _told)
+    result = run_benchmark(card, entry, parts or default_parts(secret), out or Path("benchmark-out"), jobs, secret, _show_progress)
     document = result.document if other is None else result.document | {"against": compare(other, result.rows)}
     if output == "json":
         print(json.dumps(document))
@@ -103,7 +103,7 @@ def _benchmark(
     return 0
 
 
-def _told(line: str) -> None:
+def _show_progress(line: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()

@@ -25,6 +25,7 @@ from minder.offline.benchmark.program import Program
 from minder.offline.benchmark.right import read_right
 from minder.offline.benchmark.run import Result, run_benchmark
 from minder.offline.benchmark.seeds import Secret
+from minder.offline.evaluation.replay import peers_of
 from minder.simulate.worlds.catalogue import load_family
 
 SAMPLE = benchmark_folder() / "sample"
@@ -107,6 +108,16 @@ def test_a_world_is_a_recording_that_replay_reads(tmp_path: Path) -> None:
     recording = read_recording(tmp_path / "world")
     assert recording.machines == world.machines
     assert [recording.topology.stages_of(name) for name in world.machines] == [(world.stages[name],) for name in world.machines]
+
+
+def test_machines_of_another_role_are_no_peers(tmp_path: Path) -> None:
+    world = next(world for world in map(load_family("trace").draw, range(20)) if len(set(world.roles.values())) > 1)
+    write_world(tmp_path / "world", world)
+    recording = read_recording(tmp_path / "world")
+    assert recording.job.roles == dict(world.roles)
+    peers = peers_of(recording.topology, recording.job.roles)
+    same = {(one, other) for one in world.machines for other in world.machines if peers[one] == peers[other]}
+    assert same == {(one, other) for one in world.machines for other in world.machines if world.roles.get(one) == world.roles.get(other)}
 
 
 def test_a_seed_makes_the_same_inputs_again(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -52,21 +51,14 @@ def write_simulated(folder: Path, recipe: str, seed: str, index: int) -> Right:
 
 
 def write_world(folder: Path, world: World) -> None:
-    """job.toml and telemetry.parquet. Pipeline stages fill machines in order, so a world whose stages differ in size cannot be written.
-
-    Machines of roles stand in [roles].
-    """
+    """job.toml and telemetry.parquet. Pipeline stages fill machines in order, so a world whose stages differ in size cannot be written."""
     stages = _stages(world)
     if stages is None:
         raise MinderError(f"{world.family}:{world.seed} has stages of several sizes: a job.toml cannot say that")
     folder.mkdir(parents=True)
     domains = {name: _place(world, name) for name in world.machines if _place(world, name)}
     parallelism = Parallelism(tensor=1, pipeline=stages, data=len(world.machines) // stages)
-    write_job(folder / "job.toml", RecordedJob("job", world.machines, (), 1, parallelism, world.interval_s, domains))
-    if world.roles:
-        roles = "".join(f"{json.dumps(name)} = {json.dumps(role)}\n" for name, role in world.roles.items())
-        with (folder / "job.toml").open("a", encoding="utf-8") as file:
-            file.write(f"\n[roles]\n{roles}")
+    write_job(folder / "job.toml", RecordedJob("job", world.machines, (), 1, parallelism, world.interval_s, domains, world.roles))
     _write_telemetry(folder / "telemetry.parquet", world)
 
 

@@ -34,7 +34,7 @@ from minder.offline.evaluation.report import finite
 __all__ = ["OWN", "Result", "default_parts", "read_result", "run_benchmark"]
 
 OWN = Program((sys.executable, "-m", "minder.offline.benchmark.own"), "minder default")
-Told = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ def run_benchmark(
     out: Path,
     jobs: int = 1,
     secret: Secret | None = None,
-    told: Told = lambda line: None,
+    on_progress: OnProgress = lambda line: None,
 ) -> Result:
-    """One entry over these parts. secret: of the judging part, else the development part. told: progress, a line.
+    """One entry over these parts. secret: of the judging part, else the development part. on_progress: gets a line.
 
     Raises BadInputError for a part that there is not, or that a judging part does not have.
     """
@@ -72,10 +72,10 @@ def run_benchmark(
     orders = orders_of(card, parts, seed) if secret is None else judging_orders(card, parts, seed)
     mark = hashlib.sha256(seed.encode()).hexdigest()[:8]
     place = out / f"inputs-{card.version}-{mark}"
-    told(f"making {len(orders)} inputs in {place}")
-    rights = prepare(orders, place, jobs, lambda done, of: told(f"{done} of {of} inputs made"))
+    on_progress(f"making {len(orders)} inputs in {place}")
+    rights = prepare(orders, place, jobs, lambda done, of: on_progress(f"{done} of {of} inputs made"))
     entry = _Entry(card, program, place, _folder(out, program, mark))
-    rows = entry.run(rights, jobs, told)
+    rows = entry.run(rights, jobs, on_progress)
     document = {
         "benchmark": card.version, "part": "judging" if secret is not None else "development", "seed": mark, "program": program.name,
         "parts": list(parts), "figures": figures(rows), "inputs": [asdict(row) for row in rows],
@@ -118,7 +118,7 @@ class _Entry:
     inputs: Path
     folder: Path
 
-    def run(self, rights: Sequence[Right], jobs: int, told: Told) -> list[Row]:
+    def run(self, rights: Sequence[Right], jobs: int, on_progress: OnProgress) -> list[Row]:
         """Answers of an unfinished run count; of a finished one they do not: it begins anew."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "answers.jsonl"
@@ -133,7 +133,7 @@ class _Entry:
                 known[right.input] = (answer, ahead)
                 log.write(_line(right.input, answer, ahead))
                 log.flush()
-                told(f"{sum(each.input in known for each in rights)} of {len(rights)} answered")
+                on_progress(f"{sum(each.input in known for each in rights)} of {len(rights)} answered")
         return [judge(right, *known[right.input]) for right in rights]
 
     def finish(self, document: dict[str, Any]) -> Path:
