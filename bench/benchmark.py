@@ -36,6 +36,7 @@ ENTRIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "first (docs/benchmark.md)": (script("first.py"), RECORDINGS),
     **{f"PyOD {name}": (script("pyod_detector.py", name), RECORDINGS) for name in ("ecod", "iforest", "knn", "hbos", "pca")},
     "Minder's reference": ((*OWN.words, "minder"), RECORDINGS),
+    "NVIDIA's Flight Recorder analyser (NVRx)": (script("nvrx_attribution.py"), ("dumps",)),
     "PyTorch Flight Recorder analyser": (script("flight_recorder.py"), ("dumps",)),
     "Ray Train's rule for launch counts": (script("launch_counts.py"), ("dumps",)),
 }
