@@ -16,6 +16,8 @@ OUTSIDE = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "datasets/README.md",
+    "datasets/benchmark/RESULTS.md",
+    "datasets/benchmark/RULES.md",
     "datasets/incident_mix/README.md",
     "datasets/step_traces/README.md",
     "datasets/hang/README.md",

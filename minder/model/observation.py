@@ -34,6 +34,8 @@ class WorkerView:
     first_step_time_s: float | None = None
     job: str | None = None  # of a process that no launcher of ours started: the name that its environment gives
     device: str | None = None
+    work: float | None = None  # of this generation so far, by the script's own count
+    work_unit: str | None = None  # samples, tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,17 @@ from time import time
 
 from minder.model.errors import WireError
 
-__all__ = ["SAID_NAN", "GradientSpike", "HeartbeatPage", "HeartbeatView", "StepRecord", "nonfinite_since", "read_heartbeat", "was_said"]
+__all__ = [
+    "SAID_NAN",
+    "WORK_UNITS",
+    "GradientSpike",
+    "HeartbeatPage",
+    "HeartbeatView",
+    "StepRecord",
+    "nonfinite_since",
+    "read_heartbeat",
+    "was_said",
+]
 
 _MAGIC = b"MNDRHB01"
 _SIZE = 4096
@@ -29,6 +39,8 @@ _RECORD = struct.Struct("<qddddq")  # step, time, seconds, loss, grad_norm, flag
 _RING_AT, _RING = 128, 64
 _SPIKE_COUNT = struct.Struct("<Q")  # at 96: spikes written so far
 _SPIKE = struct.Struct("<qddd")  # step, time, g squared, v
+_WORK = struct.Struct("<dq")  # at 104: work of this generation so far, and its place in WORK_UNITS + 1; 0 where the script gives none
+WORK_UNITS = ("samples", "tokens")
 _SPIKES_AT, _SPIKES = 3200, 16  # behind the ring of steps: readers that know of none read the page as before
 _FIRST = _RING_AT // 8  # in words of 8 bytes, as HeartbeatPage writes: the first record of the ring and the last
 _LAST = _FIRST + (_RING - 1) * 6
@@ -73,6 +85,8 @@ class HeartbeatView:
     recent: tuple[StepRecord, ...]
     spike_count: int = 0
     spikes: tuple[GradientSpike, ...] = ()  # the last 16 of this generation
+    work: float | None = None  # of this generation so far, in work_unit; None where the script gives none
+    work_unit: str | None = None
 
     @property
     def last(self) -> StepRecord | None:
@@ -115,6 +129,7 @@ class HeartbeatPage:
         self.count, self._place, self._spike_count = 0, _FIRST, 0
         _COUNT.pack_into(self._map, 88, 0)
         _SPIKE_COUNT.pack_into(self._map, 96, 0)
+        _WORK.pack_into(self._map, 104, 0.0, 0)
         _PHASE.pack_into(self._map, 56, b"", 0.0)
         _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time())
         self._end()
@@ -136,6 +151,14 @@ class HeartbeatPage:
             whole[1] = self._seq = seq + 2
         self._place = place + 6 if place < _LAST else _FIRST
         self._last_time_s = now_s
+
+    def work(self, amount: float, unit: str) -> None:
+        """Add a step's work. unit: of WORK_UNITS; another one than before begins anew."""
+        place = WORK_UNITS.index(unit) + 1
+        so_far, known = _WORK.unpack_from(self._map, 104)
+        self._begin()
+        _WORK.pack_into(self._map, 104, amount + (so_far if known == place else 0.0), place)
+        self._end()
 
     def spike(self, step: int, squared: float, usual: float) -> None:
         """Write a spike of this rank's own gradient beside the steps: it is no step, and must neither shorten one nor end one."""
@@ -224,4 +247,11 @@ def _parse(page: bytes) -> HeartbeatView:
     spikes = _SPIKE_COUNT.unpack_from(page, 96)[0]
     kept = (_SPIKE.unpack_from(page, _SPIKES_AT + (index % _SPIKES) * _SPIKE.size) for index in range(max(0, spikes - _SPIKES), spikes))
     alive_s = _ALIVE.unpack_from(page, 48)[0]
-    return HeartbeatView(pid, rank, generation, alive_s, name, since_s, count, recent, spikes, tuple(GradientSpike(*item) for item in kept))
+    far = tuple(GradientSpike(*item) for item in kept)
+    return HeartbeatView(pid, rank, generation, alive_s, name, since_s, count, recent, spikes, far, *_parse_work(page))
+
+
+def _parse_work(page: bytes) -> tuple[float | None, str | None]:
+    """A page of a writer that knows no work has zeros there."""
+    amount, place = _WORK.unpack_from(page, 104)
+    return (amount, WORK_UNITS[place - 1]) if 0 < place <= len(WORK_UNITS) and math.isfinite(amount) else (None, None)

@@ -43,7 +43,7 @@ _MOST_ACTIONS = 12
 class Health:
     """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself.
     dry_run: it evicts no machine; None where it does not say. ahead: its last word is dated later than now. no_steps: why no step
-    is known, and what to do."""
+    is known, and what to do. work: how fast it works, by the best ten minutes of its code; None where its steps carry no work."""
 
     word: str
     heard_s: float | None
@@ -53,6 +53,7 @@ class Health:
     dry_run: bool | None = None
     ahead: bool = False
     no_steps: str = ""
+    work: Mapping[str, Any] | None = None
 
 
 def health_of(service: Service, job: str, phase: str) -> Health:
@@ -75,6 +76,7 @@ def health_of(service: Service, job: str, phase: str) -> Health:
         said if isinstance(said := status.get("dry_run"), bool) else None,
         heard_s > now_s + _STALE_S,
         str(status.get("no_steps") or "") if fresh and not over else "",
+        status.get("work") if fresh and not over else None,
     )
 
 

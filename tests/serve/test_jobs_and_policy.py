@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +96,21 @@ def test_the_page_says_in_one_line_what_the_job_is_doing(
     page = html.unescape(http.get("/jobs/llm").text)
     assert said in page
     assert ("93 % likely, by its steps" in page) == ("stands still" in said)
+
+
+@pytest.mark.parametrize(("work", "said"), [
+    ({"unit": "tokens", "relative": 0.934, "rate": 1.0, "best": 1.1}, "0.93 of the best ten minutes of this code, in tokens"),
+    ({"unit": "tokens", "relative": None, "rate": None, "best": None}, "unknown no ten minutes yet"),
+    (None, "unknown steps carry neither samples nor tokens"),
+])  # fmt: skip
+def test_the_page_says_how_fast_the_job_works_or_that_it_is_unknown(
+    work: object, said: str, service: Service, http: httpx.Client, tmp_path: Path, clock: FakeClock
+) -> None:
+    service.settings.status_files["llm"] = path = tmp_path / "status.json"
+    path.write_text(json.dumps({"job": "llm", "now_s": clock.now_s(), "phase": "running", "work": work}))
+    assert send_token(http, token_of(service, "viewer")).status_code == 303
+    page = re.sub(r"<[^>]+>", "", html.unescape(http.get("/jobs/llm").text))
+    assert said in page
 
 
 def test_other_settings_are_tried_on_the_past_and_nothing_is_written(http: httpx.Client, as_: As, service: Service) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from minder.offline.evaluation.intervals import poisson_lower
 from minder.offline.evaluation.scoring import Judged
 from minder.offline.training.learned import recording as recordings
 from minder.offline.training.learned.calibrate import fit_calibration
-from minder.offline.training.learned.measure import as_drawn, earned, lines, measure_gain, poisson_lower, reliability_slope, shown_only
+from minder.offline.training.learned.measure import as_drawn, earned, lines, measure_gain, reliability_slope, shown_only
 from minder.offline.training.learned.recording import REDRAWN, Recording
 from minder.offline.training.learned.trial import WAYS, Outcome
 from minder.offline.training.learned.validate import Row, has_concept

@@ -157,3 +157,17 @@ def test_spikes_lie_beside_the_steps_and_the_last_16_are_kept(tmp_path: Path) ->
     assert [record.step for record in view.recent] == list(range(36, 100)) and page.last_step() == 99
     page.identify(1, 2)
     assert read_heartbeat(tmp_path / "page").spikes == ()
+
+
+def test_work_adds_up_within_a_generation_and_a_page_without_any_says_none(tmp_path: Path) -> None:
+    page = HeartbeatPage(tmp_path / "page")
+    page.beat(1)
+    assert (read_heartbeat(page.path).work, read_heartbeat(page.path).work_unit) == (None, None)
+    page.work(4096, "tokens")
+    page.work(4096, "tokens")
+    view = read_heartbeat(page.path)
+    assert (view.work, view.work_unit, view.count) == (8192.0, "tokens", 1)
+    page.work(32, "samples")
+    assert (read_heartbeat(page.path).work, read_heartbeat(page.path).work_unit) == (32.0, "samples")
+    page.identify(0, 2)
+    assert read_heartbeat(page.path).work is None

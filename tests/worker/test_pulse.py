@@ -38,7 +38,8 @@ print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 def test_steps_and_phases_are_read_back(tmp_path: Path) -> None:
     code = """
 import json, minder
-for step in range(3): minder.heartbeat(step, loss=0.5 * step, grad_norm=1, colour="blue")
+for step in range(3): minder.heartbeat(step, loss=0.5 * step, grad_norm=1, colour="blue", samples=8, tokens=4096)
+minder.heartbeat(3, tokens="many")
 outer = minder.phase("evaluation"); outer.__enter__()
 with minder.phase("checkpoint"): pass
 print(json.dumps(0))
@@ -47,7 +48,8 @@ print(json.dumps(0))
     _run(code, MINDER_HEARTBEAT_FILE=str(page), RANK="3", MINDER_GENERATION="2")
     view = read_heartbeat(page)
     assert (view.rank, view.generation, view.phase) == (3, 2, "evaluation")
-    assert [(record.step, record.loss, record.grad_norm) for record in view.recent] == [(0, 0.0, 1.0), (1, 0.5, 1.0), (2, 1.0, 1.0)]
+    assert [(record.step, record.loss, record.grad_norm) for record in view.recent[:3]] == [(0, 0.0, 1.0), (1, 0.5, 1.0), (2, 1.0, 1.0)]
+    assert (view.work, view.work_unit) == (3 * 4096.0, "tokens")  # what is no number adds nothing
 
 
 def test_a_loss_that_is_nan_is_not_one_that_was_not_given(tmp_path: Path) -> None:

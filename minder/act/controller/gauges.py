@@ -30,7 +30,7 @@ _READ_AGAIN_S = 5.0
 _STAGES = (
     "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "growth", "inbox", "judge",
     "ledger", "observe", "policy", "pool_size", "progress", "recording", "requests", "retests", "scoring", "signals", "standbys",
-    "status", "telemetry", "windows",
+    "status", "telemetry", "windows", "work",
 )  # fmt: skip
 _CLOCK_TOLD_S = 120.0  # a step lasts no time: shown for long enough that a scrape and an alert see it
 
@@ -106,6 +106,9 @@ class Gauges:
             yield _gauge("step", "The newest step of the job.", step)
         if isinstance(typical_s, (int, float)) and math.isfinite(typical_s):
             yield _gauge("typical_step_seconds", "How long a step of this job usually takes.", typical_s)
+        work = shown.get("work")
+        if work is not None and work["relative"] is not None:
+            yield _gauge("relative_mfu_ratio", "Work a second by the best ten minutes of the same code.", work["relative"])
 
     def _machines(self, now_s: float) -> Iterator[Metric]:
         state, shown, views = self._sight.state, self._sight.measures.shown, self._sight.views()

@@ -29,6 +29,7 @@ from minder.act.controller.standby_tests import StandbyTests
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
 from minder.act.controller.study_notes import StudyNotes
+from minder.act.controller.work_rate import WorkRate
 from minder.act.policy.context import Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
@@ -75,6 +76,8 @@ class Controller:
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._study_notes = StudyNotes(state_dir, self._tick.backlog.tell)
         self._signal_count = SignalCount(stages.measures.signals, functools.partial(ledger.append, job=state.name))
+        past = functools.partial(ledger.events, job=state.name, kinds=(kinds.WORK,))
+        self._work_rate = WorkRate(past, self._tick.backlog.tell)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         probing = stages.standby_probing
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config, tested=probing.is_on)
@@ -123,6 +126,7 @@ class Controller:
         stages.measures.concluded(verdicts)
         if observation is not None:
             self.guard("requests", lambda: self._request(requests, observation, verdicts), None)
+            self.guard("work", functools.partial(self._note_work, now_s, observation), None)
             self.guard("step traces", lambda: self._ask_traces(observation), None)
         self._tell(verdicts)
         if stages.engine is not None:  # a job that it started again may step by the time it is seen: whose step that is comes first
@@ -216,6 +220,7 @@ class Controller:
             self._tick.move(moved_s)
             self.state.generation_start_s += moved_s
             self._stages.measures.move(moved_s, self._clock.steady_s())
+            self._work_rate.move(moved_s)
             if self._stages.hung is not None:
                 self._stages.hung.move(moved_s)
             if self._stages.growth is not None:
@@ -291,6 +296,7 @@ class Controller:
             "typical_step_s": self._stages.tracker.steps.typical_s,
             "mode": None if (mode := self._stages.tracker.mode) is None else mode.to_json(),
             "loss": self._newest_loss(),
+            "work": self._work_rate.status(),
             "incident": self.state.incident,
             "standbys": standbys,
             "pool": None if pool_size is None else pool_size.status(len(standbys)),
@@ -325,6 +331,11 @@ class Controller:
         if not full or not machines:
             return None
         return {"machines": machines, "full": full, "least": least, "says": Size(machines, full).words if machines < full else ""}
+
+    def _note_work(self, now_s: float, observation: Observation) -> None:
+        workers = [worker for view in observation.fleet.values() for worker in view.workers]
+        machines = len(set(self.state.rank_machine.values()))
+        self._work_rate.note(now_s, workers, self.state.generation, self.state.update, machines)
 
     def _newest_loss(self) -> float | None:
         workers = [worker for view in self._stages.fleet.views().values() for worker in view.workers]

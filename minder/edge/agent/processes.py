@@ -16,7 +16,7 @@ __all__ = ["describe_processes"]
 
 def describe_processes(processes: Sequence[JobProcess], logs: Sequence[StepLog], has_gpus: bool) -> list[dict[str, Any]]:
     """One row per process: job, pid, rank, slot, generation, device, and from its heartbeat page step, step_time_s, first_step,
-    first_step_time_s, alive_time_s, phase, loss (None where unknown).
+    first_step_time_s, alive_time_s, phase, loss, work, work_unit (None where unknown).
 
     A followed log's step is that of the lowest rank here that has no page of its own, since a log names no rank.
     """
@@ -47,6 +47,8 @@ def _row(process: JobProcess, has_gpus: bool) -> dict[str, Any]:
         "alive_time_s": page.alive_time_s or None if page is not None else None,
         "phase": page.phase or None if page is not None else None,
         "loss": last.loss if last is not None and math.isfinite(last.loss) else None,
+        "work": page.work if page is not None else None,
+        "work_unit": page.work_unit if page is not None else None,
     }
 
 

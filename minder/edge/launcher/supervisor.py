@@ -249,6 +249,8 @@ class Supervisor:
             loss=None if last is None or not math.isfinite(last.loss) else last.loss,
             first_step=page.recent[0].step if page.recent else None,
             first_step_time_s=page.recent[0].time_s if page.recent else None,
+            work=page.work,
+            work_unit=page.work_unit,
         )
 
 

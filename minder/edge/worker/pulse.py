@@ -31,8 +31,18 @@ _swallowed = 0
 _not_by_script = 0  # records on the page that no heartbeat of the script wrote
 
 
-def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = None, **ignored: Any) -> None:
+def heartbeat(
+    step: int,
+    loss: float | None = None,
+    grad_norm: float | None = None,
+    *,
+    samples: float | None = None,
+    tokens: float | None = None,
+    **ignored: Any,
+) -> None:
     """Say that `step` is done. Never raises and never blocks; unknown keywords are ignored.
+
+    samples or tokens: the work of this step, of all ranks together, for relative MFU; tokens count where both are given.
 
     loss and grad_norm are numbers or CPU tensors of one element. A tensor on an accelerator is not read, since reading it
     would wait for the device: pass `loss.item()` where the loop reads it anyway.
@@ -50,8 +60,16 @@ def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = No
         elif grad_norm != grad_norm:
             grad_norm = SAID_NAN
         _beat(step, loss, grad_norm)
+        if tokens is not None or samples is not None:
+            _add_work(tokens, samples)
     except Exception:  # noqa: BLE001 - a heartbeat must not be able to end a training step: counted, see swallowed()
         _swallowed += 1
+
+
+def _add_work(tokens: float | None, samples: float | None) -> None:
+    amount = _number(samples if tokens is None else tokens)
+    if _page is not None and _page_pid == os.getpid() and 0.0 <= amount < math.inf:
+        _page.work(amount, "samples" if tokens is None else "tokens")
 
 
 def _first_beat(step: int, loss: float, grad_norm: float) -> None:

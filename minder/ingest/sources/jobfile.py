@@ -16,13 +16,13 @@ from minder.model.topology import Parallelism, Topology
 __all__ = ["DevicePlace", "RankPlace", "RecordedJob", "read_devices", "read_job", "read_ranks", "write_job"]
 
 _log = logging.getLogger(__name__)
-_KEYS = frozenset({"name", "machines", "standbys", "gpus_per_machine", "sample_interval_seconds", "parallelism", "topology"})
+_KEYS = frozenset({"name", "machines", "standbys", "gpus_per_machine", "sample_interval_seconds", "parallelism", "topology", "roles"})
 _AXES = ("tensor", "pipeline", "data", "expert", "context")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """A job as job.toml describes it. interval_s is None if the file does not say."""
+    """A job as job.toml describes it. interval_s is None if the file does not say. roles: by machine; peers are only of the same role."""
 
     name: str
     machines: tuple[str, ...]
@@ -31,6 +31,7 @@ class RecordedJob:
     parallelism: Parallelism = field(default_factory=Parallelism)
     interval_s: float | None = None
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     def topology(self, rank_machine: Mapping[int, str] | None = None) -> Topology:
         """The job's ranks on its machines. Raises BadInputError if the counts disagree."""
@@ -114,6 +115,7 @@ def _job(data: Mapping[str, Any], path: Path) -> RecordedJob:
         parallelism=parallelism,
         interval_s=None if interval is None else float(interval),
         domains=_domains(data, path),
+        roles=_roles(data, path),
     )
 
 
@@ -136,6 +138,13 @@ def _domains(data: Mapping[str, Any], path: Path) -> Mapping[str, Mapping[str, s
     if not isinstance(domains, Mapping) or not all(isinstance(entry, Mapping) for entry in domains.values()):
         raise RecordingError(f'{path}: topology is not a table of machines, like "node-1" = {{ rack = "r1" }}')
     return {machine: {str(kind): str(name) for kind, name in entry.items()} for machine, entry in domains.items()}
+
+
+def _roles(data: Mapping[str, Any], path: Path) -> Mapping[str, str]:
+    roles = data.get("roles", {})
+    if not isinstance(roles, Mapping) or not all(isinstance(role, str) for role in roles.values()):
+        raise RecordingError(f'{path}: roles is not a table of machines, like "node-1" = "trainer"')
+    return dict(roles)
 
 
 def read_ranks(path: Path, job: RecordedJob) -> tuple[RankPlace, ...]:
@@ -200,4 +209,6 @@ def write_job(path: Path, job: RecordedJob) -> None:
         for machine, entry in job.domains.items():
             inner = ", ".join(f"{quote(kind)} = {quote(name)}" for kind, name in entry.items())
             lines.append(f"{quote(machine)} = {{ {inner} }}")
+    if job.roles:
+        lines += ["", "[roles]", *(f"{quote(machine)} = {quote(role)}" for machine, role in job.roles.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from minder.diagnose.detectors.default import DefaultConfig, DefaultDetector
 from minder.diagnose.load_detector import MakeDetector
 from minder.model.evidence import Scores
 from minder.model.telemetry import Window
-from minder.offline.evaluation.replay import replay_recording
+from minder.offline.evaluation.replay import peers_of, replay_recording
 from minder.offline.evaluation.scoring import Judged, judge_recording
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Tried:
 
 def trace_scores(recording: Recording, make: MakeDetector = DefaultDetector) -> ScoreTrace:
     """Replay a recording and keep every score that the detector gave; verdicts are the same as without looking."""
-    watched = _Watched(make({machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}))
+    watched = _Watched(make(peers_of(recording.topology, recording.job.roles)))
     for _ in replay_recording(recording, None, lambda stages: watched):
         pass
     machines = recording.machines

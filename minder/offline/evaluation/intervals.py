@@ -13,7 +13,7 @@ import numpy as np
 
 from minder.offline.evaluation.scoring import Judged
 
-__all__ = ["Figure", "bootstrap", "f1_gain", "poisson_upper", "wilson"]
+__all__ = ["Figure", "bootstrap", "f1_gain", "poisson_lower", "poisson_upper", "wilson"]
 
 _Z95 = 1.959963984540054
 
@@ -84,6 +84,20 @@ def poisson_upper(events: int, sure: float = 0.95) -> float:
             total += term
         low, high = (mean, high) if total > 1.0 - sure else (low, mean)
     return high
+
+
+def poisson_lower(events: int, sure: float) -> float:
+    """The smallest mean that so many events do not contradict (one-sided, exact).
+
+    >>> poisson_lower(0, 0.975), round(poisson_lower(5, 0.975), 2)
+    (0.0, 1.62)
+    """
+    low, high = 0.0, float(events)
+    for _ in range(60):
+        mean = (low + high) / 2.0
+        below = sum(math.exp(-mean + k * math.log(max(mean, 1e-300)) - math.lgamma(k + 1)) for k in range(events))
+        low, high = (mean, high) if 1.0 - below < 1.0 - sure else (low, mean)
+    return high if events else 0.0
 
 
 def _arrays(judged: Sequence[Judged]) -> tuple[np.ndarray, np.ndarray]:

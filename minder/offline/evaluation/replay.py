@@ -41,7 +41,7 @@ from minder.offline.evaluation.sighted import replay_sightings
 if TYPE_CHECKING:
     from minder.ingest.sources.recording import Recording
 
-__all__ = ["MakeDetector", "align_whole", "build_judge", "replay", "replay_recording"]
+__all__ = ["MakeDetector", "align_whole", "build_judge", "peers_of", "replay", "replay_recording"]
 
 Item = TypeVar("Item")
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
@@ -58,14 +58,21 @@ def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = 
     return replay_recording(recording if until_s is None else recording.until(until_s), until_s, make)
 
 
-def build_judge(topology: Topology, tracker: JobTracker, make: MakeDetector = DefaultDetector, captured: bool = False) -> Judge:
+def build_judge(
+    topology: Topology,
+    tracker: JobTracker,
+    make: MakeDetector = DefaultDetector,
+    captured: bool = False,
+    roles: Mapping[str, str] | None = None,
+) -> Judge:
     """The rules that need nothing but a recording: telemetry, explicit signals, spikes, stalls. A phase that the job declares
     quiets telemetry and captures. tracker: shared, and updated before every observation. captured: there are captures of the processes.
+    roles: by machine; only machines of one role and stage are peers.
 
     A recording has no connections to ask for, and its pauses may be undeclared: that the job stands, and no machine stands out, is found
     late, by StandingRule.
     """
-    stages = {machine: topology.stages_of(machine) for machine in topology.machines}
+    stages = peers_of(topology, roles or {})
     rules: list[Rule] = [
         PhasedRule(TelemetryRule(make(stages)), tracker),
         SignalRule(load_xid_rules(), tracker),
@@ -77,13 +84,19 @@ def build_judge(topology: Topology, tracker: JobTracker, make: MakeDetector = De
     return Judge(rules)
 
 
+def peers_of(topology: Topology, roles: Mapping[str, str]) -> dict[str, object]:
+    """Machine to what it has in common with its peers: its stage(s), and its role where the job has roles."""
+    stages: dict[str, object] = {machine: topology.stages_of(machine) for machine in topology.machines}
+    return {machine: (roles.get(machine), stage) for machine, stage in stages.items()} if roles else stages
+
+
 def replay_recording(recording: Recording, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
     """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not shown again.
 
     Where our own controller recorded what it saw at every tick, the rules of a live job see it again.
     """
     if recording.sightings:
-        stages = {machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}
+        stages = peers_of(recording.topology, recording.job.roles)
         yield from replay_sightings(recording, align_whole(recording), make(stages))
         return
     recording = with_spoken(recording)  # our own controller wrote what telemetry said among its events
@@ -94,7 +107,7 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
     def make_ahead(stages: Mapping[str, object]) -> Detector:
         return score_ahead(make(stages), _stretches(recording, whole, until_s))
 
-    judge = build_judge(recording.topology, tracker, make_ahead, captured=bool(captures))
+    judge = build_judge(recording.topology, tracker, make_ahead, bool(captures), recording.job.roles)
     members = _Members(recording.machines, recording.job.standbys)
     episodes, failed = Episodes(), FailedRules()
     for row, signals, now_s in _ticks(recording, whole, until_s, captures.times_s):

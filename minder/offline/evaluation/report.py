@@ -16,7 +16,7 @@ from minder.offline.evaluation.intervals import bootstrap, poisson_upper, wilson
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.evaluation.scoring import LIMIT_S, summarise
 
-__all__ = ["build_report", "confusion_line", "evaluation_table"]
+__all__ = ["build_report", "confusion_line", "evaluation_table", "finite"]
 
 _SIZE_ORDER = ("up to 4", "5 to 16", "17 to 64", "65 to 256", "257 to 1024", "over 1024")
 
@@ -38,7 +38,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         "problems": list(evaluation.problems),
         "cases": [_case(case) for case in cases],
     }
-    return dict(_finite(found))
+    return dict(finite(found))
 
 
 def evaluation_table(report: dict[str, Any]) -> str:
@@ -165,12 +165,12 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same with null for what JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

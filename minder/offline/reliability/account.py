@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,7 @@ _OWN_KINDS = (
     kinds.NOTE,
     kinds.CLOSED,
     kinds.STEP_STUDY,
+    kinds.WORK,
 )
 ACCOUNT_KINDS = tuple(dict.fromkeys((*_OWN_KINDS, *TRACK_KINDS)))
 _QUIET_S = 86_400.0
@@ -57,7 +59,10 @@ class IncidentLoss:
 
 @dataclass(frozen=True, slots=True)
 class JobAccount:
-    """One job in the period. Seconds. `ettr` is None where no run of it is recorded; `ettr_low` takes slowed and unknown time for lost."""
+    """One job in the period. Seconds. `ettr` is None where no run of it is recorded; `ettr_low` takes slowed and unknown time for lost.
+
+    relative_mfu: the mean over its hours of work a second by the best ten minutes of the same code; None where its steps carry no work.
+    """
 
     job: str
     runs: int
@@ -75,6 +80,7 @@ class JobAccount:
     stretches: tuple[Stretch, ...]
     notes: tuple[str, ...]
     slow_steps: SlowSteps = field(default_factory=SlowSteps)
+    relative_mfu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ def _account_job(
     name: str, events: Sequence[LedgerEvent], incidents: Sequence[tuple[Incident, list[LedgerEvent]]], period: Span
 ) -> JobAccount | None:  # fmt: skip
     """None where nothing of the job lies in the period."""
-    runs = find_runs([event for event in events if event.kind != kinds.STEP_STUDY], period[1])
+    runs = find_runs([event for event in events if event.kind not in (kinds.STEP_STUDY, kinds.WORK)], period[1])
     steps_s = sorted(event.time_s for event in events if event.kind == kinds.FIRST_STEP)
     timed = [time_incident(incident, found, steps_s, period[1]) for incident, found in incidents]
     stepped, stepless, unknown, stopped = _lifetime(runs, period)
@@ -177,7 +183,24 @@ def _account_job(
         stretches=tuple(stretches),
         notes=tuple(_notes(runs, timed, period, unknown_s)),
         slow_steps=slow_steps,
+        relative_mfu=_relative_mfu(events, period),
     )
+
+
+def _relative_mfu(events: Sequence[LedgerEvent], period: Span) -> float | None:
+    """What was the best ten minutes when an hour was written down may have been beaten since: each rate is taken by the best of all."""
+    hours = [event.payload for event in events if event.kind == kinds.WORK and period[0] <= event.time_s <= period[1]]
+    best: dict[tuple[Any, Any], float] = {}
+    for event in events:
+        if event.kind == kinds.WORK:
+            key = event.payload.get("update"), event.payload.get("unit")
+            best[key] = max(best.get(key, 0.0), _number(event.payload.get("best")))
+    shares = [_number(hour.get("rate")) / top for hour in hours if (top := best[hour.get("update"), hour.get("unit")]) > 0.0]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _lifetime(runs: Sequence[Run], period: Span) -> tuple[list[Span], list[Span], list[Span], list[Stretch]]:

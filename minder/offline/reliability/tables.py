@@ -113,6 +113,7 @@ def _job_json(item: JobAccount) -> dict[str, Any]:
         "worst_hour": None if worst is None else {"ettr": worst[0], "end": format_time(worst[1])},
         "last_hour": item.hour.last,
         "gpu_seconds_lost": item.gpu_s,
+        "relative_mfu": item.relative_mfu,
         "incidents": [_loss_json(loss) for loss in item.losses],
         "notes": list(item.notes),
     }
@@ -166,7 +167,7 @@ def track_rows(track: TrackRecord) -> Rows:
 
 
 def job_rows(jobs: Sequence[JobAccount]) -> Rows:
-    rows: Rows = [("job", "ran", "ETTR", "worst hour", "last hour", "unproductive", "slowed", "unknown", "GPU-hours lost")]
+    rows: Rows = [("job", "ran", "ETTR", "worst hour", "last hour", "unproductive", "slowed", "unknown", "GPU-hours lost", "relative MFU")]
     for item in jobs:
         worst = item.hour.worst
         rows.append(
@@ -180,6 +181,7 @@ def job_rows(jobs: Sequence[JobAccount]) -> Rows:
                 _span(item.slowed_s),
                 _span(item.unknown_s),
                 "-" if item.gpu_s is None else f"{item.gpu_s / 3600.0:.1f}",
+                "unknown" if item.relative_mfu is None else f"{item.relative_mfu:.2f}",
             )
         )
     return rows

@@ -56,6 +56,7 @@ __all__ = [
     "UPDATE_FAILED",
     "UPDATE_READY",
     "VERDICT",
+    "WORK",
 ]
 
 # What an intent may be that starts the job again.
@@ -181,6 +182,9 @@ DRIFT = "drift"
 # What the what-if analysis says of the job's traced steps: when its cause changes, and once an hour.
 # minder.model.evidence.StepStudy without its workers and its time. {generation, cause, slowdown, ...}
 STEP_STUDY = "step_study"
+# How fast the job works, once an hour, where its steps carry samples or tokens (docs/reliability.md). {update: number of its version,
+# unit, machines, rate: a second and machine over the last window, best: the best window of this version so far, relative, window_s}
+WORK = "work"
 # Another system reported something of a machine of the job. {signal: Signal, id, by, token, role}
 SIGNAL = "signal"
 # How many signals the rules judged since the last count, and how many were lost on the way: every hour that had any, and at the job's

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.offline.evaluation.intervals import Figure, poisson_upper
+from minder.offline.evaluation.intervals import Figure, poisson_lower, poisson_upper
 from minder.offline.evaluation.scoring import LIMIT_S, summarise
 from minder.offline.training.learned.trial import WAYS
 from minder.offline.training.learned.validate import Row
@@ -68,20 +68,6 @@ def _line(rows: Sequence[Row], way: str) -> Line:
     delay_s = float(np.mean(delays)) if delays else math.nan
     outcome = (summary.found, summary.wrong, summary.missed, summary.quiet)
     return Line(way, len(rows), summary.f1, summary.precision, summary.recall, delay_s, grey.f1, count, days, *bounds, *outcome)
-
-
-def poisson_lower(events: int, sure: float) -> float:
-    """The smallest mean that so many events do not contradict (one-sided, exact).
-
-    >>> poisson_lower(0, 0.975), round(poisson_lower(5, 0.975), 2)
-    (0.0, 1.62)
-    """
-    low, high = 0.0, float(events)
-    for _ in range(60):
-        mean = (low + high) / 2.0
-        below = sum(math.exp(-mean + k * math.log(max(mean, 1e-300)) - math.lgamma(k + 1)) for k in range(events))
-        low, high = (mean, high) if 1.0 - below < 1.0 - sure else (low, mean)
-    return high if events else 0.0
 
 
 def as_drawn(rows: Sequence[Row]) -> list[Row]:
