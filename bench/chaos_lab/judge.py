@@ -7,7 +7,7 @@ one alone (docs/state.md: what survives what).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chaos_lab.steps import Step, restarts
@@ -15,7 +15,7 @@ from chaos_lab.wound import Wound
 from minder.model.history import LedgerEvent
 from minder.record.incidents import fold_incident, kinds
 
-__all__ = ["RULES", "Played", "judge"]
+__all__ = ["RULES", "Played", "by_incident", "judge"]
 
 _SETTLE_S = 120.0  # so long after a fault was undone may its machine still be evicted for it: what is seen of it comes later
 _EARLY_S = 3.0  # a ledger's clock and ours are one; what was decided just before the fault was is not of it
@@ -46,6 +46,15 @@ def judge(played: Played) -> dict[str, list[str]]:
     """By rule what is wrong, in words; rules that hold are left out."""
     found = {name: rule(played) for name, rule in RULES.items()}
     return {name: lines for name, lines in found.items() if lines}
+
+
+def by_incident(events: Iterable[LedgerEvent]) -> dict[str, list[LedgerEvent]]:
+    """The events of each incident, in order."""
+    found: dict[str, list[LedgerEvent]] = defaultdict(list)
+    for event in events:
+        if event.incident:
+            found[event.incident].append(event)
+    return found
 
 
 def equal_losses(played: Played) -> list[str]:
@@ -92,7 +101,7 @@ def no_incident_lost(played: Played) -> list[str]:
     wrong = [f"no incident says why the job stood: {wound.kind} ({wound.number})" for wound in _unheard(played)]
     if not played.over:
         return wrong
-    for name, events in _incidents(played).items():
+    for name, events in by_incident(played.events).items():
         if (incident := fold_incident(events)).state != "closed":
             wrong.append(f"incident {name} is {incident.state} at the end")
     done = {event.operation_id for event in played.of(kinds.RESULT, kinds.AMBIGUOUS)}
@@ -142,7 +151,7 @@ def _hurt(wound: Wound, machine: str, time_s: float) -> bool:
 
 def _away(wound: Wound, time_s: float) -> bool:
     """A cache that was killed is back within seconds; one that was stopped when it is let go, and its peers find out a little later."""
-    return wound.begin_s <= time_s <= (wound.end_s or wound.begin_s) + 30.0
+    return time_s <= (wound.end_s or wound.begin_s) + 30.0
 
 
 def _groups(played: Played) -> Mapping[str, Sequence[str]]:
@@ -151,18 +160,10 @@ def _groups(played: Played) -> Mapping[str, Sequence[str]]:
     return {name: tuple(decision.get("machines") or ()) for name, decision in decided if name and len(decision.get("machines") or ()) > 1}
 
 
-def _incidents(played: Played) -> dict[str, list[LedgerEvent]]:
-    found: dict[str, list[LedgerEvent]] = defaultdict(list)
-    for event in played.events:
-        if event.incident:
-            found[event.incident].append(event)
-    return found
-
-
 def _unheard(played: Played) -> list[Wound]:
     """Faults that stopped the job between two of its steps, with no incident open or begun in that time."""
     spans_s = []
-    for events in _incidents(played).values():
+    for events in by_incident(played.events).values():
         incident = fold_incident(events)
         spans_s.append((incident.opened_s, float("inf") if incident.closed_s is None else incident.closed_s))
     ends_s = {restart.time_s: restart.time_s - restart.stood_s for restart in restarts(played.steps)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from chaos_lab.account import ettr, recoveries
 from chaos_lab.hurt import Hurt
-from chaos_lab.judge import Played, judge
+from chaos_lab.judge import Played, by_incident, judge
 from chaos_lab.schedule import KINDS, Strike, rounds
 from chaos_lab.stage import FLUSH_EVERY, ChaosStage, Size
 from chaos_lab.steps import Steps, longest_stand, restarts
@@ -26,6 +26,7 @@ _LOOK_S = 0.3
 _AHEAD = 20  # steps between the order to end and the end
 _EVEN = 25  # the job ends at a multiple of it, so that undisturbed runs are found again
 _RESUMED = 3  # steps after which a job goes on
+_OPEN_S = 40.0  # for so long an incident that is open is waited for
 _READY = 2  # standbys, before the next round
 
 Note = Callable[[dict[str, Any]], None]
@@ -144,14 +145,10 @@ class Run:
         return gone_on and out and self._steps_since(max(resumed_s, time.time() - 60.0)) >= _RESUMED and not self._recovers()
 
     def _recovers(self) -> bool:
-        return any(state in ("acting", "recovering") for state in self._incident_states())
-
-    def _incident_states(self) -> list[str]:
-        by_incident: dict[str, list[Any]] = {}
-        for event in self.stage.events():
-            if event.incident:
-                by_incident.setdefault(event.incident, []).append(event)
-        return [fold_incident(events).state for events in by_incident.values()]
+        """An incident is open. One that only asks for a person may stay so: after a while it is not waited for."""
+        found = [fold_incident(events) for events in by_incident(self.stage.events()).values()]
+        now_s = time.time()
+        return any(item.state in ("acting", "recovering") or (item.state == "open" and now_s - item.opened_s < _OPEN_S) for item in found)
 
     def _row(self, strikes: Sequence[Strike], wounds: Sequence[Wound], began_s: float, standing: str) -> dict[str, Any]:
         now_s, taken = time.time(), self.steps.look()
