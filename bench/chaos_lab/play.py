@@ -26,6 +26,7 @@ _LOOK_S = 0.3
 _AHEAD = 20  # steps between the order to end and the end
 _EVEN = 25  # the job ends at a multiple of it, so that undisturbed runs are found again
 _RESUMED = 3  # steps after which a job goes on
+_UNDISTURBED_S = 3600.0
 _OPEN_S = 40.0  # for so long an incident that is open is waited for
 _READY = 2  # standbys, before the next round
 
@@ -205,7 +206,9 @@ class Run:
         if outcome[-1:] != ["finished"]:
             return f"the job ended as {outcome[-1:]}"
         try:
-            reference = reference_losses(self.stage.options.seed, self.steps.step, size.machines, references)
+            reference = reference_losses(
+                self.stage.options.seed, self.steps.step, size.machines, references, deadline_s=_UNDISTURBED_S, alone=True
+            )
             found = compare_losses(self.stage.output, reference)
         except LabError as error:
             return str(error)

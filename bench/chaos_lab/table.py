@@ -54,7 +54,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines += ["", "| run | number | fault | hit | right | steps lost | stood s | recoveries: action (cause) phases s |", "|---" * 8 + "|"]
     for row in (row for row in rows if "numbers" in row):
         found = "; ".join(_recovery(item) for item in row["recoveries"])
-        cells = (row["run"], " + ".join(map(str, row["numbers"])), " + ".join(row["kinds"]), ", ".join(row["hit"]))
+        hit = ", ".join([*row["hit"], *(detail for detail in row.get("detail", ()) if detail.startswith("not struck"))])
+        cells = (row["run"], " + ".join(map(str, row["numbers"])), " + ".join(row["kinds"]), hit)
         more = ("; ".join(row["wrong"]) or "right", row["steps_lost"], row["stood_s"])
         lines.append(f"| {' | '.join(map(str, (*cells, *more)))} | {found} |")
     return "\n".join(lines) + "\n"
