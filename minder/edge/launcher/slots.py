@@ -7,7 +7,6 @@ process, and does the one thing that is due. It keeps no plan, so nothing can be
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from minder.edge.launcher.process import Exit, WorkerProcess
 from minder.edge.launcher.settings import LaunchSettings
+from minder.model.log import say
 
 __all__ = ["Slot", "Target", "Witness"]
 
@@ -122,7 +122,7 @@ class Slot:
             self.worker = self._spawn(self.heartbeat, low_priority=self._started)
         except OSError as error:
             self._failures += 1
-            print(f"minder launch: slot {self.index} cannot start: {error}", file=sys.stderr, flush=True)
+            say(f"minder launch: slot {self.index} cannot start: {error}")
             self._fill()
             return
         self._started = True
@@ -134,7 +134,7 @@ class Slot:
             try:
                 self.spare = self._spawn(self.heartbeat.with_name(self.heartbeat.name + ".spare"), low_priority=True)
             except OSError as error:
-                print(f"minder launch: slot {self.index} has no spare: {error}", file=sys.stderr, flush=True)
+                say(f"minder launch: slot {self.index} has no spare: {error}")
 
     def _spawn(self, heartbeat: Path, low_priority: bool) -> WorkerProcess:
         return WorkerProcess(self.program, heartbeat, self.log, self._hear, self._bury, low_priority)
