@@ -79,7 +79,7 @@ def chosen(options: argparse.Namespace) -> list[Strike]:
     """Raises ValueError for what makes no schedule."""
     if options.schedule is not None:
         return cut(read(options.schedule.read_text()), options.until)
-    kinds = [kind for kind in options.kinds.split(",") if kind] or list(KINDS)
+    kinds = [kind for kind in options.kinds.split(",") if kind] or []
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(KINDS)}")
     begin_s, _, end_s = options.every.partition(",")
@@ -120,7 +120,7 @@ def shrunk(schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) 
         nonlocal tries
         tries += 1
         run = f"shrink-{options.seed}-{tries}"
-        end = play(candidate, size, options.out / run, options.seed, options.stand, lambda row: print(line(row), flush=True))
+        end = play(candidate, size, options.out / run, options.seed, options.stand, lambda row: print(line(row), flush=True), whole=False)
         rows.add({"run": run, **end})
         print(f"try {tries}: {[strike.number for strike in candidate]} {end['end']} {end['wrong'] or 'right'}", flush=True)
         return set(end["broken"])

@@ -151,6 +151,11 @@ def update(stage: ChaosStage, machines: Machines, step: int, *, urgent: bool = F
     return f"version of step {step}{', urgent' if urgent else ''}", nothing
 
 
+def evict_healthy(stage: ChaosStage, machines: Machines, step: int) -> Done:
+    said = minder_command(stage, "machine", "evict", machines[0].name, "--job", stage.job, "--reason", "the judge is tried")
+    return said or "ordered out", nothing
+
+
 def minder_command(stage: ChaosStage, *words: str) -> str:
     """`minder ...` on the job's ledger; what it said, "" where it did as it was asked."""
     command = [sys.executable, "-m", "minder", *words, "--ledger", stage.ledger_url]
@@ -206,6 +211,7 @@ AROUND: Mapping[str, Injector] = {
     "ledger-read-only": ledger_read_only,
     "prometheus-killed": prometheus_killed,
     "prometheus-late": prometheus_late,
+    "evict-healthy": evict_healthy,
     "update": update,
     "update-urgent": partial(update, urgent=True),
 }

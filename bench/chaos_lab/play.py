@@ -37,8 +37,9 @@ class Standing(Exception):
     """The job stands for longer than it may."""
 
 
-def play(schedule: Sequence[Strike], size: Size, out: Path, seed: int, stand_s: float, note: Note) -> dict[str, Any]:
-    """All strikes, then the end of the job. `note` gets a row for each round; the last row is returned: {end, wrong, ...}.
+def play(schedule: Sequence[Strike], size: Size, out: Path, seed: int, stand_s: float, note: Note, *, whole: bool = True) -> dict[str, Any]:
+    """All strikes, then the end of the job. `note` gets a row for each round; the last row is returned: {end, wrong, broken, ...}.
+    whole: False ends with the first round after which a rule is broken.
 
     stand_s: how long a job that steps in its usual time may stand; a slower machine gets more. Raises LabError where no lab can be had.
     """
@@ -49,7 +50,10 @@ def play(schedule: Sequence[Strike], size: Size, out: Path, seed: int, stand_s: 
         try:
             run.wait("the first steps", lambda: run.steps.step >= 5)
             for strikes in rounds(schedule):
-                note(run.round(strikes))
+                row = run.round(strikes)
+                note(row)
+                if row["wrong"] and not whole:
+                    return run.summary("cut", out.parent / "undisturbed")
             run.finish()
         except Standing as error:
             end = f"standing: {error}"
@@ -191,7 +195,7 @@ class Run:
         """The row of the whole: the losses are compared now, at the price of an undisturbed run of as many steps."""
         events, now_s = self.stage.events(), time.time()
         self.stage.stop_controllers()
-        error = self._compare(references) if end == "whole" else "the job did not come to its end"
+        error = self._compare(references) if end == "whole" else "" if end == "cut" else "the job did not come to its end"
         broken = judge(self._played(loss_error=error))
         wrong = [line for lines in broken.values() for line in lines]
         return {

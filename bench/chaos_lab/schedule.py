@@ -21,7 +21,7 @@ Target = Literal["training", "standby", "pair", "none"]
 class Kind:
     """faulty: the machine may be evicted for it. stops: the job stands by it, so an incident has to say so. heal_s: it is undone after so
     long, where nothing repairs the machine before. root: it needs machines made of namespaces, or a mount. gone: it goes on until its
-    machine has no rank any more. lost: nothing runs on its machines until they are repaired."""
+    machine has no rank any more. lost: nothing runs on its machines until they are repaired. drawn: False where no seed draws it."""
 
     what: str
     target: Target = "none"
@@ -31,6 +31,7 @@ class Kind:
     root: bool = False
     gone: bool = False
     lost: bool = False
+    drawn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,14 @@ KINDS: dict[str, Kind] = {
     "update": Kind("another version of the code, which computes the same"),
     "update-urgent": Kind("another version of the code, at once"),
     "return": Kind("evicted machines are repaired and given back"),
+    "evict-healthy": Kind("a person orders a healthy machine out: the judge has to see it", _TRAINS, drawn=False),
 }  # fmt: skip
 CI_KINDS = ("xid", "controller-stopped", "cache-killed", "machine-lost", "agent-clock")
 _JOINED_SHARE, _JOINED_WITHIN_S = 0.25, 8.0
 
 
-def draw(seed: int, count: int, every_s: tuple[float, float] = (60.0, 120.0), kinds: Sequence[str] = tuple(KINDS)) -> list[Strike]:
-    """So many strikes. Every kind comes once before any comes twice, in an order that the seed decides.
+def draw(seed: int, count: int, every_s: tuple[float, float] = (60.0, 120.0), kinds: Sequence[str] = ()) -> list[Strike]:
+    """So many strikes, of all kinds if none is given. Every kind comes once before any comes twice, in an order that the seed decides.
 
     >>> draw(3, 4) == draw(3, 6)[:4], sorted(strike.kind for strike in draw(3, 2, kinds=["hang", "oom"]))
     (True, ['hang', 'oom'])
@@ -106,7 +108,7 @@ def draw(seed: int, count: int, every_s: tuple[float, float] = (60.0, 120.0), ki
     deck: list[str] = []
     while len(found) < count:
         if not deck:
-            deck = list(kinds)
+            deck = list(kinds) or [name for name, kind in KINDS.items() if kind.drawn]
             chance.shuffle(deck)
         joined = chance.random() < _JOINED_SHARE and bool(found) and not found[-1].joined
         gap_s = chance.uniform(0.0, _JOINED_WITHIN_S) if joined else chance.uniform(*every_s)
