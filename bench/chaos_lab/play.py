@@ -77,14 +77,18 @@ class Run:
         usual_s = self.stage.size.step_seconds
         return self._stand_s * max(1.0, self.steps.typical_s(usual_s) / usual_s)
 
+    @property
+    def _enough(self) -> int:
+        return min(_READY, self.stage.size.standbys)
+
     def round(self, strikes: Sequence[Strike]) -> dict[str, Any]:
         """Wait, strike, wait until the job has settled; what came of it."""
         self.wait_s(strikes[0].gap_s)
         self.wait("steps again", lambda: self._steps_since(time.time() - 5 * self._step_s()) > 1 and not self._recovers())
-        if len(self.hurt.ready()) < _READY:
+        if len(self.hurt.ready()) < self._enough:
             self.hurt.repair_all()
             with suppress(Standing):
-                self.wait("standbys", lambda: len(self.hurt.ready()) >= _READY)
+                self.wait("standbys", lambda: len(self.hurt.ready()) >= self._enough)
         began_s, wounds = time.time(), []
         for strike in strikes:
             if strike.joined:
