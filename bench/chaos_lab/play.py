@@ -28,6 +28,7 @@ _EVEN = 25  # the job ends at a multiple of it, so that undisturbed runs are fou
 _RESUMED = 3  # steps after which a job goes on
 _UNDISTURBED_S = 3600.0
 _OPEN_S = 40.0  # for so long an incident that is open is waited for
+_USUAL_LOAD = 8.0  # processes that want one processor; a lab of nine machines by itself brings it to a few while it starts
 _READY = 2  # standbys, before the next round
 
 Note = Callable[[dict[str, Any]], None]
@@ -75,7 +76,8 @@ class Run:
     def stand_s(self) -> float:
         """The longest allowed recovery, longer where the machine is busy with other things and steps take longer."""
         usual_s = self.stage.size.step_seconds
-        return self._stand_s * max(1.0, self.steps.typical_s(usual_s) / usual_s)
+        busy = os.getloadavg()[0] / (os.cpu_count() or 1) / _USUAL_LOAD
+        return self._stand_s * max(1.0, self.steps.typical_s(usual_s) / usual_s, busy)
 
     @property
     def _enough(self) -> int:
@@ -85,10 +87,9 @@ class Run:
         """Wait, strike, wait until the job has settled; what came of it."""
         self.wait_s(strikes[0].gap_s)
         self.wait("steps again", lambda: self._steps_since(time.time() - 5 * self._step_s()) > 1 and not self._recovers())
-        if len(self.hurt.ready()) < self._enough:
-            self.hurt.repair_all()
+        if not self._staffed():
             with suppress(Standing):
-                self.wait("standbys", lambda: len(self.hurt.ready()) >= self._enough)
+                self.wait("standbys", self._staffed)
         began_s, wounds = time.time(), []
         for strike in strikes:
             if strike.joined:
@@ -129,6 +130,13 @@ class Run:
             if stands_s > times * self.stand_s or now_s - begun_s > 3 * times * self.stand_s:
                 raise Standing(f"no {what} within {now_s - begun_s:.0f} s")
 
+    def _staffed(self) -> bool:
+        """Whether there are enough standbys; where there are not, machines that are out are given back."""
+        if len(self.hurt.ready()) >= self._enough:
+            return True
+        self.hurt.repair_all()
+        return False
+
     def _look(self) -> None:
         time.sleep(_LOOK_S)
         self.steps.look()
@@ -147,7 +155,7 @@ class Run:
             return False
         since_s = max(wound.begin_s for wound in wounds)
         resumed_s = max([since_s, *(restart.time_s for restart in restarts(self.steps.taken))])
-        stopped = [wound for wound in wounds if wound.stops and wound.machines]
+        stopped = [wound for wound in wounds if wound.stops]
         gone_on = not stopped or resumed_s > since_s
         placed = self.hurt.placed()
         out = all(machine not in placed for wound in wounds if KINDS[wound.kind].gone for machine in wound.machines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -84,6 +85,8 @@ class ChaosStage(Stage):
     def __exit__(self, *unused: object) -> None:
         self.stop_controllers()
         self.close_leases()
+        with contextlib.suppress(OSError):  # the small disk goes with the lab, and what stands on it is wanted
+            shutil.copytree(self.disk, self.folder / "ledger-kept", ignore=shutil.ignore_patterns("ballast"), dirs_exist_ok=True)
         super().__exit__(*unused)
 
     @property

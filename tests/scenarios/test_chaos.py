@@ -35,7 +35,7 @@ def test_a_job_under_five_faults_ends_with_the_losses_of_an_undisturbed_one(tmp_
     if not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     play: ModuleType = importlib.import_module("chaos_lab.play")
-    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, step_seconds=0.25, telemetry="scrape")
+    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, step_seconds=0.5, telemetry="scrape")
     schedule = schedules.draw(1, 5, (6.0, 10.0), schedules.CI_KINDS)
     rows: list[dict[str, Any]] = []
     try:
