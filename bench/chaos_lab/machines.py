@@ -18,13 +18,13 @@ from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.processes import end_processes
 from minder.simulate.lab.workers import training_workers
 
-__all__ = ["INJECTORS", "Done", "Injector", "power_on"]
+__all__ = ["FAKETIME", "INJECTORS", "Done", "Injector", "power_on"]
 
 Done = tuple[str, Callable[[], None]]  # what was done, and what undoes it
 Injector = Callable[[ChaosStage, tuple[LabMachine, ...], int], Done]  # (stage, machines, the job's step)
 
 _AHEAD = 6  # steps, until a script's own fault comes
-_CLOCK = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 _UPGRADED = Path(__file__).with_name("upgraded")
 RESTART_S = 2.0  # after so long a supervisor starts again what died
 
@@ -143,9 +143,9 @@ def standby_stopped(stage: ChaosStage, machines: tuple[LabMachine, ...], step: i
 
 def wrong_clock(seconds: int) -> dict[str, str]:
     """The environment of one process whose wall clock is ahead by so much; its monotonic clock is right. Raises LabError."""
-    if not Path(_CLOCK).exists():
-        raise LabError(f"no clock can be wrong here: {_CLOCK} is not there (Debian: apt-get install libfaketime)")
-    return {"LD_PRELOAD": _CLOCK, "FAKETIME": f"+{seconds}", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+    if not Path(FAKETIME).exists():
+        raise LabError(f"no clock can be wrong here: {FAKETIME} is not there (Debian: apt-get install libfaketime)")
+    return {"LD_PRELOAD": FAKETIME, "FAKETIME": f"+{seconds}", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
 
 
 def caches_of(machine: LabMachine) -> list[int]:
