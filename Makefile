@@ -6,6 +6,7 @@
 #   make PYTHON=python3.12 demo         another interpreter
 #   make docs                           the documentation as a site: open site/index.html
 #   make bench SEEDS=1 BENCH_ARGS='--faults hang'
+#   make chaos BENCH_ARGS='--seed 7 --minutes 20'    one job under faults of all kinds
 #   make TORCH_INDEX_URL=URL setup      torch from a package index of its own, such as the one with the CPU builds
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.minder-setup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test test-rest test-all check lint types layers docs reference bench clean
+.PHONY: setup demo test test-rest test-all check lint types layers docs reference bench chaos clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -77,6 +78,9 @@ bench: setup
 	@set -e; for script in $(filter-out bench/faults.py bench/elastic_baseline.py,$(wildcard bench/*.py)); do \
 		echo "== $$script"; $(BIN)/python "$$script"; done
 	$(BIN)/python bench/faults.py --seeds $(SEEDS) $(BENCH_ARGS)
+
+chaos: setup
+	$(BIN)/python bench/chaos.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -257,7 +257,8 @@ class JobConfig(_Strict):
     where they have tokens of their own. agent_token_file, launcher_token_file: a file with one token for all machines, as before; it is
     read for one more version, with a warning. state_dir: where the controller keeps its status, and the ledger if no
     other is named. telemetry, detector, scoring, metrics, signals, tls, pool, standby, replay, policy: a table of its own, below.
-    start_deadline_s: so long machines are waited for at the start; what is not ready then is replaced by a standby.
+    start_deadline_s: so long machines are waited for at the start; what is not ready then is replaced by a standby. At a restart a machine
+    whose processes are still on their way gets as long.
     evidence_deadline_s: so long an eviction waits for evidence to be captured. record_dir: write a recording into this folder.
     """
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import re
 import shlex
 import subprocess
@@ -15,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from minder.cli import main
+from minder.app import solo
+from minder.cli import main, run, watch
 from minder.model.clock import FakeClock
 from minder.model.errors import BadInputError
-from minder.model.log import event, remove_logging, set_up_logging
+from minder.model.log import event, remove_logging, say, set_up_logging
 from minder.record.incidents import Ledger, kinds
 from minder.wire.contact_log import ContactLog, RefusedCallers
 
@@ -35,6 +38,21 @@ def logging_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Set]:
 
     yield choose
     remove_logging()
+
+
+@pytest.mark.parametrize("speak", [say, run._say, watch._say, solo._say])
+def test_a_line_that_finds_no_room_is_lost_and_ends_no_controller(speak: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by bench/chaos.py: the disk of ledger and log was full, and the controller that had to say so ended."""
+    full = io.StringIO()
+    monkeypatch.setattr(full, "write", lambda text: os.write(room, text.encode()))
+    monkeypatch.setattr(sys, "stderr", full)
+    room = os.open("/dev/full", os.O_WRONLY)
+    try:
+        with pytest.raises(OSError, match="No space"):
+            print("as it was", file=sys.stderr)
+        speak("no action while the ledger cannot be used")
+    finally:
+        os.close(room)
 
 
 def fields(line: str) -> dict[str, str]:

@@ -392,6 +392,7 @@ def _recovery(base: _Base) -> Recovery:
         checkpoint_dir=Path(config.checkpoint_dir) if config.checkpoint_dir else None,
         max_restarts=config.policy_config(False).max_restarts,
         evidence_deadline_s=config.evidence_deadline_s,
+        late_deadline_s=config.start_deadline_s,
         parallelism=None if base.sizes is None else base.sizes.parallelism,
         full_machines=0 if base.sizes is None else base.sizes.full,
         machine_environment={name: {"MINDER_DOMAIN": json.dumps(found)} for name, found in base.topology.domains.items() if found},

@@ -19,6 +19,7 @@ from typing import Any
 
 from minder.config import JobConfig, LocalHandle, MachineConfig, default_state_dir
 from minder.model.errors import BadInputError, MinderError
+from minder.model.log import say
 from minder.model.names import check_job_name
 from minder.model.private import make_private, open_private
 from minder.wire.machine_tokens import give_token
@@ -221,12 +222,12 @@ def run_here(machine: SoloMachine) -> int:
         phase, because = app.state.phase, machine.failure() or app.state.ended_because
     if phase == "finished":
         return 0
-    print(f"minder: job {config.name} failed: {because}; its output is in {machine.state_dir / 'logs'}", file=sys.stderr)
+    _say(f"job {config.name} failed: {because}; its output is in {machine.state_dir / 'logs'}")
     return 1
 
 
 def _say(message: str) -> None:
-    print(f"minder: {message}", file=sys.stderr, flush=True)
+    say(f"minder: {message}")
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -71,8 +71,6 @@ def command(
 def _run_configured(config: JobConfig, act: bool) -> int:
     """Run the controller until the job ends. SIGTERM and Ctrl-C end the controller only: the job goes on, and a controller
     that is started again with the same state finds it."""
-    import sys
-
     from minder.model.errors import LeaseLostError
 
     stop = _Stop()
@@ -86,12 +84,12 @@ def _run_configured(config: JobConfig, act: bool) -> int:
     if phase is None:
         return 0
     if phase == "finished":
-        print(f"minder: job {config.name} is finished", file=sys.stderr)
+        _say(f"job {config.name} is finished")
         return 0
     if stop.stopping.is_set():
-        print(f"minder: controller of {config.name} stopped; the job runs on and the same command takes it up again", file=sys.stderr)
+        _say(f"controller of {config.name} stopped; the job runs on and the same command takes it up again")
         return 0
-    print(f"minder: job {config.name} failed: see `minder incidents list --job {config.name}`", file=sys.stderr)
+    _say(f"job {config.name} failed: see `minder incidents list --job {config.name}`")
     return 1
 
 
@@ -173,6 +171,6 @@ def _lead(config: JobConfig, act: bool, stop: _Stop, over: int) -> str | None:
 
 
 def _say(message: str) -> None:
-    import sys
+    from minder.model.log import say
 
-    print(f"minder: {message}", file=sys.stderr, flush=True)
+    say(f"minder: {message}")

@@ -121,7 +121,6 @@ def _watch_registered(name: str, settings: Path | None, output: str, duration: f
 @contextlib.contextmanager
 def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]:
     """One watcher of a job speaks at a time; another waits."""
-    import sys
     import threading
 
     from minder.act.controller.lease import Leadership, LeaseGauges, wait_to_lead
@@ -134,8 +133,7 @@ def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]
     leadership = Leadership(location, f"watch of {config.name}")
     shows = (LeaseGauges(leadership, "watch"),)
     try:
-        say = lambda message: print(f"minder: {message}", file=sys.stderr, flush=True)  # noqa: E731
-        lease = wait_to_lead(leadership, threading.Event(), say, open_page(config, shows))
+        lease = wait_to_lead(leadership, threading.Event(), _say, open_page(config, shows))
         ledger = Ledger(location)
         ledger.fence(lease)
         leadership.on_beat = ledger.note_beat
@@ -162,7 +160,6 @@ def _usual_format() -> str:
 def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -> None:
     """Verdicts go to standard output, one per episode; all else to standard error. For people a verdict is a sentence, said once."""
     import signal
-    import sys
     import threading
 
     from minder.model.clock import format_time
@@ -171,9 +168,6 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
 
     episodes, stopping = Episodes(), threading.Event()
 
-    def say(message: str) -> None:
-        print(f"minder: {message}", file=sys.stderr, flush=True)
-
     def show(verdict: Verdict) -> None:
         is_news = episodes.is_news(verdict)
         if is_news and output == "jsonl":
@@ -181,13 +175,13 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
         if is_news and output == "table":
             print(f"{format_time(verdict.time_s)}  {verdict_sentence(verdict)}", flush=True)
         else:
-            say(verdict_sentence(verdict))
+            _say(verdict_sentence(verdict))
 
     def stop(*unused: object) -> None:
         stopping.set()
         app.wake.set()
 
-    app.controller.on_verdict, app.controller.on_say = show, say
+    app.controller.on_verdict, app.controller.on_say = show, _say
     app.controller.says_verdicts = False
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -211,3 +205,9 @@ def _stop_later(app: App, stop: object, duration: float | None, ends_with_job: b
         if is_over or (duration is not None and time.monotonic() - started_s >= duration):
             stop()
             return
+
+
+def _say(message: str) -> None:
+    from minder.model.log import say
+
+    say(f"minder: {message}")

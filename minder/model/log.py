@@ -17,7 +17,7 @@ from typing import Any
 
 from minder.model.errors import BadInputError
 
-__all__ = ["FORMATS", "LEVELS", "event", "remove_logging", "set_up_logging"]
+__all__ = ["FORMATS", "LEVELS", "event", "remove_logging", "say", "set_up_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -29,6 +29,13 @@ def event(log: logging.Logger, level: int, name: str, *, error: BaseException | 
     """One line, if that level is logged at all. name: what happened, two or three words that never vary. error: its traceback goes too."""
     if log.isEnabledFor(level):
         log.log(level, "%s", name, exc_info=error, extra={_FIELDS: fields}, stacklevel=2)
+
+
+def say(line: str) -> None:
+    """A line for a person, on standard error. One that cannot be written is lost, and what says it goes on: a disk that is full ends no
+    controller and no launcher."""
+    with suppress(OSError, ValueError):  # a full disk, or closed
+        print(line, file=sys.stderr, flush=True)
 
 
 def set_up_logging(default: str | None = None) -> None:
@@ -66,8 +73,7 @@ class _StandardError(logging.Handler):
     """Whatever standard error is at that moment. A line that cannot be written is lost: logging never stops what it reports on."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # closed, or a full disk
-            print(self.format(record), file=sys.stderr, flush=True)
+        say(self.format(record))
 
 
 class _KeyValue(logging.Formatter):

@@ -46,6 +46,7 @@ class RecoverySettings:
     machine_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     evidence_deadline_s: float = 10.0
     start_deadline_s: float = 60.0
+    late_deadline_s: float = 120.0
     grace_s: float = 2.0
     parallelism: Parallelism | None = None
     full_machines: int = 0
@@ -259,8 +260,11 @@ class Recovery:
         )  # fmt: skip
         self._ledger.check_fence()
         deliver = None if plan.program is None else self._deliver
-        result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._clock, self._settings.grace_s, deliver)
-        self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))
+        deadlines_s = (self._settings.start_deadline_s, self._settings.late_deadline_s)
+        result = start_generation(self._fleet, plan, deadlines_s, self._clock, self._settings.grace_s, deliver)
+        said = [f"{machine}: {why}" for machine, why in result.missing.items()]
+        said += [f"{len(result.late)} of {len(plan.machines)} machines are still starting"] if result.late else []
+        self._phase("restart", "end", operation_id, incident, "; ".join(said))
         host.close_before(generation)
         return result
 

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import signal
-import sys
 from collections.abc import Iterator
 
 import uvicorn
@@ -19,7 +18,7 @@ from minder.edge.launcher.spawn import find_groups
 from minder.edge.launcher.supervisor import Supervisor
 from minder.edge.listening import Doorway, PatientLoop, serving_options
 from minder.model.errors import BadInputError
-from minder.model.log import event
+from minder.model.log import event, say
 from minder.model.private import make_meeting, make_private
 from minder.wire.own_token import warn_of_shared
 
@@ -44,7 +43,7 @@ def serve(settings: LaunchSettings) -> None:
         make_private(settings.log_dir)
     register = Register(settings.register_path)
     for pid in register.end_orphans():
-        print(f"minder launch: ended process {pid}, left by an earlier launcher", file=sys.stderr, flush=True)
+        say(f"minder launch: ended process {pid}, left by an earlier launcher")
     with asyncio.Runner(loop_factory=PatientLoop) as runner:
         runner.run(_serve(settings, register, listener))
 

@@ -7,7 +7,6 @@ process, and does the one thing that is due. It keeps no plan, so nothing can be
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from minder.edge.launcher.process import Exit, WorkerProcess
 from minder.edge.launcher.settings import LaunchSettings
+from minder.model.log import say
 
 __all__ = ["Slot", "Target", "Witness"]
 
@@ -148,7 +148,7 @@ class Slot:
             self.worker = self._spawn(self.heartbeat, low_priority=self._started)
         except OSError as error:
             self._failures += 1
-            print(f"minder launch: slot {self.index} cannot start: {error}", file=sys.stderr, flush=True)
+            say(f"minder launch: slot {self.index} cannot start: {error}")
             self._fill()
             return
         self._started = True
@@ -161,7 +161,7 @@ class Slot:
             try:
                 self.spare = self._spawn(heartbeat, low_priority=True, program=self._coming)
             except OSError as error:
-                print(f"minder launch: slot {self.index} has no spare: {error}", file=sys.stderr, flush=True)
+                say(f"minder launch: slot {self.index} has no spare: {error}")
 
     def _spawn(self, heartbeat: Path, low_priority: bool, program: LaunchSettings | None = None) -> WorkerProcess:
         return WorkerProcess(program or self.program, heartbeat, self.log, self._hear, self._bury, low_priority)

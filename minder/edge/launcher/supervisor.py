@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import signal
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +26,7 @@ from minder.edge.launcher.slots import Slot, Target
 from minder.edge.launcher.updates import ProgramOrder, Updates
 from minder.model.errors import BadInputError, WireError
 from minder.model.evidence import Signal
-from minder.model.log import event
+from minder.model.log import event, say
 from minder.model.observation import WorkerView
 from minder.wire.codec import from_json
 from minder.wire.heartbeat import nonfinite_since, read_heartbeat
@@ -207,13 +206,13 @@ class Supervisor:
             self._register.write({**entry, "launcher_pid": os.getpid(), "workers": workers})
         except OSError as error:
             self.tally.register_errors += 1
-            print(f"minder launch: register of {self.settings.job}: {error}", file=sys.stderr, flush=True)
+            say(f"minder launch: register of {self.settings.job}: {error}")
 
     def _use_pattern(self, slot: Slot, pattern: str | None) -> None:
         try:
             self._logs[slot.index].use(pattern)
         except BadInputError as error:
-            print(f"minder launch: MINDER_STEP_PATTERN: {error}", file=sys.stderr, flush=True)
+            say(f"minder launch: MINDER_STEP_PATTERN: {error}")
 
     def _complete(self, env: Mapping[str, str], request: WorkersRequest) -> dict[str, str]:
         own = {"MINDER_JOB": self.settings.job, "MINDER_GENERATION": str(request.generation)}

@@ -170,7 +170,11 @@ class Stage:
         extra = ["--gpu", "off", "--metrics-token-file", str(self._metrics_token_file)]
         if self.options.masked:
             extra += ["--hide", ",".join(MASKED_METRICS)]
-        self.lab.start_agent(machine, self.tokens / machine.name, _AGENT_PORT, extra)
+        self.lab.start_agent(machine, self.tokens / machine.name, _AGENT_PORT, extra, self._agent_environment(machine))
+
+    def _agent_environment(self, machine: LabMachine) -> dict[str, str]:
+        """What an agent's environment holds on top."""
+        return {}
 
     def _start_launcher(self, machine: LabMachine) -> None:
         options = self.options
@@ -186,6 +190,13 @@ class Stage:
         if options.fault in ("exception", "nan"):
             rank = f":{options.machine}" if options.fault == "nan" else ""
             flags += ["--env", f"MINDER_LAB_FAULT={options.fault}@{options.injected_at}{rank}"]
+        if options.memory:
+            flags += ["--cache-bytes", "64M", "--cache-folder", str(machine.memory_dir), "--cache-listen", f"{machine.data_address}:0"]
+        self.lab.start_launcher(machine, self.tokens / machine.name, _LAUNCHER_PORT, [*flags, "--", *self._script()])
+
+    def _script(self) -> list[str]:
+        """The training script and its arguments."""
+        options = self.options
         script = [str(training_script()), "--output", str(self.folder / "train"), "--steps", str(options.total_steps)]
         script += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
         if options.evaluate_every:
@@ -196,8 +207,7 @@ class Stage:
             script += ["--plain", "--log-every-rank"]
         if options.memory:
             script += ["--memory"]
-            flags += ["--cache-bytes", "64M", "--cache-folder", str(machine.memory_dir), "--cache-listen", f"{machine.data_address}:0"]
-        self.lab.start_launcher(machine, self.tokens / machine.name, _LAUNCHER_PORT, [*flags, "--", *script])
+        return script
 
     def _start_telemetry(self) -> dict[str, Any]:
         options = self.options

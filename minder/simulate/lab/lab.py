@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
@@ -101,12 +101,15 @@ class Lab:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def start_agent(self, machine: LabMachine, token_file: Path, port: int, flags: Sequence[str] = ()) -> Popen[bytes]:
-        """Start `minder agent <flags>` on a machine, listening on its management address, its view narrowed to the machine."""
+    def start_agent(
+        self, machine: LabMachine, token_file: Path, port: int, flags: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> Popen[bytes]:
+        """Start `minder agent <flags>` on a machine, listening on its management address, its view narrowed to the machine. env: what its
+        environment holds on top."""
         # Without a namespace the interfaces are the host's, and a machine's metrics must be its own: it has none of that name.
         view = ["--cgroup", machine.cgroup.name] if machine.cgroup else ["--processes-of", "registry", "--interface", "none"]
         view += ["--kernel-log", str(KERNEL_LOG)]  # where faults write, whatever the environment names
-        machine.agent = self._start_minder("agent", machine, token_file, port, [*view, *flags])
+        machine.agent = self._start_minder("agent", machine, token_file, port, [*view, *flags], env)
         return machine.agent
 
     def start_launcher(self, machine: LabMachine, token_file: Path, port: int, arguments: Sequence[str]) -> Popen[bytes]:
@@ -125,11 +128,13 @@ class Lab:
                 self.record = None
         self._restore_signals()
 
-    def _start_minder(self, verb: str, machine: LabMachine, token_file: Path, port: int, arguments: Sequence[str]) -> Popen[bytes]:
+    def _start_minder(
+        self, verb: str, machine: LabMachine, token_file: Path, port: int, arguments: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> Popen[bytes]:
         own = ["--machine", machine.name, "--listen", f"{machine.address}:{port}", "--token-file", str(token_file)]
         folders = ["--run-dir", str(machine.run_dir), "--probe-folder", str(machine.scratch)]
         command = [sys.executable, "-m", "minder", verb, *own, *folders, *arguments]
-        return machine.spawn(command, log_path=machine.place.directory / f"{verb}.log")
+        return machine.spawn(command, env, log_path=machine.place.directory / f"{verb}.log")
 
     def _build(self) -> None:
         mode = self._choose_mode()

@@ -7,11 +7,13 @@ are forked from one process that has loaded torch once. It is kept in a folder n
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ __all__ = ["Comparison", "compare_losses", "reference_losses"]
 
 _SOURCES = ("train.py", "model.py", "corpus.py", "plain.py", "reference.py")
 _DEADLINE_S = 600.0
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,11 @@ class Comparison:
     detail: str = ""
 
 
-def reference_losses(seed: int, steps: int, world_size: int, cache_dir: str | os.PathLike[str]) -> Path:
-    """The folder of the undisturbed run (losses.jsonl, final.json); computed at the first call. Raises LabError."""
+def reference_losses(
+    seed: int, steps: int, world_size: int, cache_dir: str | os.PathLike[str], *, deadline_s: float = _DEADLINE_S, alone: bool = False
+) -> Path:
+    """The folder of the undisturbed run (losses.jsonl, final.json); computed at the first call, within `deadline_s` seconds. alone: no live
+    job runs beside it, so it takes its full share of the processors. Raises LabError."""
     device = os.environ.get("MINDER_LAB_DEVICE", "cpu")
     key = hashlib.sha256(json.dumps([seed, steps, world_size, version("torch"), platform.machine(), device, _sources_sha256()]).encode())
     folder = Path(cache_dir) / f"reference-{key.hexdigest()[:16]}"
@@ -49,7 +55,8 @@ def reference_losses(seed: int, steps: int, world_size: int, cache_dir: str | os
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix="reference-draft-", dir=folder.parent))
     try:
-        _run(draft, ["--seed", str(seed), "--steps", str(steps), "--ranks", str(world_size)])
+        arguments = ["--seed", str(seed), "--steps", str(steps), "--ranks", str(world_size), *(["--alone"] if alone else [])]
+        _run(draft, arguments, deadline_s)
         try:
             draft.rename(folder)
         except OSError:
@@ -108,15 +115,15 @@ def _sources_sha256() -> str:
     return digest.hexdigest()
 
 
-def _run(folder: Path, arguments: list[str]) -> None:
+def _run(folder: Path, arguments: list[str], deadline_s: float) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MINDER_", "TORCHELASTIC_"))}
     environment = kept | {"MINDER_LAB_DEVICE": os.environ.get("MINDER_LAB_DEVICE", "cpu"), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     command = [sys.executable, "-m", "minder.simulate.lab.reference", "--output", str(folder), *arguments]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise LabError(f"the undisturbed run did not end within {_DEADLINE_S:.0f} s") from error
+        raise LabError(f"the undisturbed run did not end within {deadline_s:.0f} s") from error
     if done.returncode != 0:
         tail = " / ".join(done.stderr.strip().splitlines()[-3:])
         raise LabError(f"the undisturbed run failed with status {done.returncode}: {tail}")
@@ -128,8 +135,9 @@ def _main() -> int:
     parser.add_argument("--seed", required=True)
     parser.add_argument("--steps", required=True)
     parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--alone", action="store_true")
     own = parser.parse_args()
-    os.nice(10)  # it may run beside a live job
+    os.nice(0 if own.alone else 10)  # it may run beside a live job
     import torch
 
     from minder.simulate.lab import train
@@ -148,6 +156,7 @@ def _fork(rank: int, world_size: int, run: Any) -> int:
     pid = os.fork()
     if pid:
         return pid
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a run that is given up leaves no rank behind
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
     status = 1
     try:

@@ -9,8 +9,9 @@ bucket is summed in another order).
 
 MINDER_LAB_DEVICE=cuda: on NCCL, all ranks on the first GPU. NCCL takes each of them for a machine of its own and joins them by sockets.
 
-Faults of the script itself, from MINDER_LAB_FAULT: `exception@STEP` (every rank raises, in one generation only),
-`nan@STEP:RANK` (one rank's own gradient becomes NaN, once ever), `spike@STEP:RANK` (it becomes a thousand times what it is).
+Faults of the script itself, from MINDER_LAB_FAULT or the file `fault` in --output: `exception@STEP` (every rank raises, in one generation
+only), `nan@STEP:RANK` (one rank's own gradient becomes NaN, once ever), `spike@STEP:RANK` (it becomes a thousand times what it is). A rank
+that gets the first real-time signal computes for ever: it is busy, and its peers wait.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -81,7 +83,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder for losses.jsonl and final.json")
     parser.add_argument("--checkpoint-dir", type=Path, help="default: MINDER_CHECKPOINT_DIR, else OUTPUT/checkpoints")
     parser.add_argument("--memory", action="store_true", help="checkpoints in the machines' memory, in no folder")
+    parser.add_argument("--flush-dir", type=Path, help="with --memory: a step goes to this folder too, now and then")
+    parser.add_argument("--flush-every", type=int, default=100, help="with --flush-dir: every so many steps")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--stop-file", type=Path, help="a file that names an earlier last step once it is there; write it well ahead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step-seconds", type=float, default=0.2, help="a step takes at least this long")
     parser.add_argument("--checkpoint-every", type=int, default=1, help="0: never")
@@ -105,7 +110,7 @@ def main(options: argparse.Namespace) -> None:
     dist.init_process_group(backend, options.init_method, rank=rank, world_size=world_size, timeout=limit)
     job = _prepare(options, rank)
     step = job.loop.load(job.state)
-    while step < options.steps:
+    while step < _last_step(options):
         step += 1
         started_s = time.monotonic()
         _train_step(job, step)
@@ -122,6 +127,14 @@ def main(options: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
+def _last_step(options: argparse.Namespace) -> int:
+    """--steps, or what the stop file says: ranks are a step apart at most, so all of them have read it before they get there."""
+    try:
+        return min(options.steps, int(options.stop_file.read_text())) if options.stop_file else int(options.steps)
+    except (OSError, ValueError):
+        return int(options.steps)
+
+
 def _prepare(options: argparse.Namespace, rank: int) -> Job:
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(options.seed)
@@ -135,7 +148,8 @@ def _prepare(options: argparse.Namespace, rank: int) -> Job:
     else:
         from minder.simulate.lab.watched import WatchedLoop
 
-        loop = WatchedLoop("memory" if options.memory else folder, sync_files=not options.no_sync)
+        flush = {"flush_dir": options.flush_dir, "flush_every": options.flush_every} if options.memory else {}
+        loop = WatchedLoop("memory" if options.memory else folder, sync_files=not options.no_sync, **flush)
     loop.guard(ddp)
     torch.manual_seed(options.seed * 1_000 + rank)  # every rank drops out other channels
     return Job(options, rank, _generation(), torch.tensor(corpus.encoded()), module, ddp, optimizer, loop)
@@ -190,20 +204,25 @@ def _finish(job: Job) -> None:
     digests: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(digests, model.parameters_sha256(job.model))
     if job.rank == 0:
-        final = {"steps": job.options.steps, "parameters_sha256": digests[0], "ranks_agree": len(set(digests)) == 1}
+        final = {"steps": _last_step(job.options), "parameters_sha256": digests[0], "ranks_agree": len(set(digests)) == 1}
         (job.options.output / "final.json").write_text(json.dumps({**final, "generation": job.generation}) + "\n")
 
 
-def _fault() -> tuple[str, int, int]:
-    """What MINDER_LAB_FAULT asks for: (kind, step, rank); ("", 0, 0) for nothing."""
+def _fault(options: argparse.Namespace) -> tuple[str, int, int]:
+    """What MINDER_LAB_FAULT or the file asks for: (kind, step, rank); ("", 0, 0) for nothing."""
     wanted = os.environ.get("MINDER_LAB_FAULT", "")
+    if not wanted:
+        try:
+            wanted = (options.output / "fault").read_text()
+        except OSError:
+            return "", 0, 0
     kind, _, place = wanted.partition("@")
     step, _, rank = place.partition(":")
     return (kind, int(step), int(rank or 0)) if step.isdigit() else ("", 0, 0)
 
 
 def _raise_if_asked(job: Job, step: int) -> None:
-    kind, at_step, _ = _fault()
+    kind, at_step, _ = _fault(job.options)
     if kind != "exception" or step != at_step:
         return
     marker = job.options.output / "fault-exception"
@@ -219,7 +238,7 @@ def _raise_if_asked(job: Job, step: int) -> None:
 
 def _poison_if_told(job: Job, step: int) -> Any:
     """Make this rank's own gradient of the last layer NaN or far too large in this step's backward pass, once in the life of the job."""
-    kind, at_step, at_rank = _fault()
+    kind, at_step, at_rank = _fault(job.options)
     if kind not in _POISONS or step != at_step or job.rank != at_rank:
         return None
     try:
@@ -227,6 +246,11 @@ def _poison_if_told(job: Job, step: int) -> Any:
     except FileExistsError:
         return None
     return job.model.get_parameter("out.weight").register_hook(lambda gradient: gradient * _POISONS[kind])
+
+
+def _compute_for_ever(number: int, frame: Any) -> None:
+    while True:
+        math.sqrt(2.0)
 
 
 def _warm_up(options: argparse.Namespace) -> None:
@@ -241,6 +265,7 @@ def _warm_up(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     chosen = parse(sys.argv[1:])
     torch.set_num_threads(1)
+    signal.signal(signal.SIGRTMIN, _compute_for_ever)
     _warm_up(chosen)
     if chosen.plain or chosen.no_in_place:
         main(chosen)

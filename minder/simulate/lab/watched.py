@@ -14,8 +14,8 @@ from minder.edge.worker import install_gradient_guard
 class WatchedLoop:
     """The same face as PlainLoop."""
 
-    def __init__(self, checkpoint_dir: Path | str, sync_files: bool) -> None:
-        self._checkpoints = Checkpointer(checkpoint_dir, sync_files=sync_files)
+    def __init__(self, checkpoint_dir: Path | str, sync_files: bool, **flush: Any) -> None:
+        self._checkpoints = Checkpointer(checkpoint_dir, sync_files=sync_files, **flush)
 
     def guard(self, ddp: Any) -> None:
         """Look at this rank's own gradient before the all-reduce hides whose it was."""

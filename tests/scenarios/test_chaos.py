@@ -1,0 +1,175 @@
+"""Chaos: one job under faults of all kinds. A short schedule for real; schedule, shrinking, table and judge by hand."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.simulate.lab.capabilities import find_capabilities
+
+BENCH = Path(__file__).parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+schedules: ModuleType = importlib.import_module("chaos_lab.schedule")
+judging: ModuleType = importlib.import_module("chaos_lab.judge")
+shrinking: ModuleType = importlib.import_module("chaos_lab.shrink")
+tables: ModuleType = importlib.import_module("chaos_lab.table")
+Step: Any = importlib.import_module("chaos_lab.steps").Step
+Wound: Any = importlib.import_module("chaos_lab.wound").Wound
+NAMES = [f"m{index}" for index in range(4)]
+
+
+@pytest.mark.lab
+@pytest.mark.root
+@pytest.mark.timeout(600)  # on a machine with nothing else to do it takes less than half of it
+def test_a_job_under_five_faults_ends_with_the_losses_of_an_undisturbed_one(tmp_path: Path) -> None:
+    if not find_capabilities().can("namespaces"):
+        pytest.skip("needs network namespaces and cgroups (root)")
+    play: ModuleType = importlib.import_module("chaos_lab.play")
+    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, step_seconds=0.5, telemetry="scrape")
+    has_clock = Path(importlib.import_module("chaos_lab.machines").FAKETIME).exists()
+    struck = [kind for kind in schedules.CI_KINDS if has_clock or kind != "agent-clock"]
+    rows: list[dict[str, Any]] = []
+    end = play.play(schedules.draw(1, 5, (6.0, 10.0), struck), size, tmp_path / "out", 1, 120.0, rows.append)
+    assert end["wrong"] == [] and end["end"] == "whole", (end, rows)
+    assert not [detail for row in rows for detail in row["detail"] if detail.startswith("not struck")], rows
+    assert end["ettr"]["ettr"] is not None and any(item["evicted"] for row in rows for item in row["recoveries"])
+
+
+def test_a_seed_draws_every_kind_before_any_comes_again_and_the_same_each_time() -> None:
+    every = sorted(name for name, kind in schedules.KINDS.items() if kind.drawn)
+    count = len(every)
+    drawn = schedules.draw(5, 2 * count)
+    assert [sorted(strike.kind for strike in half) for half in (drawn[:count], drawn[count:])] == [every] * 2
+    assert drawn == schedules.read(schedules.shown(schedules.draw(5, 2 * count))) != schedules.draw(6, 2 * count)
+    assert 0.1 < sum(strike.joined for strike in drawn) / len(drawn) < 0.4
+    assert all(60.0 <= strike.gap_s <= 120.0 for strike in drawn if not strike.joined)
+    assert schedules.cut(drawn, until=4) == drawn[:4]
+
+
+def test_a_schedule_that_goes_on_begins_with_a_round_of_its_own() -> None:
+    drawn = [schedules.Strike(number, "crash", 70.0, 0.5, joined=number == 3) for number in range(1, 5)]
+    assert [[strike.number for strike in strikes] for strikes in schedules.rounds(drawn)] == [[1], [2, 3], [4]]
+    assert [[strike.number for strike in strikes] for strikes in schedules.rounds(schedules.cut(drawn, after=2))] == [[3], [4]]
+
+
+@pytest.mark.parametrize("text", ['{"number": 1}', "[]", '{"number": 1, "kind": "flood", "gap_s": 60, "pick": 0.5}'])
+def test_a_line_that_is_no_strike_is_refused_by_its_number(text: str) -> None:
+    with pytest.raises(ValueError, match="line 1 of the schedule"):
+        schedules.read(text)
+
+
+@pytest.mark.parametrize("needed", [{7}, {2, 9}, {1, 5, 12}, set(range(1, 13))])
+def test_a_failing_schedule_shrinks_to_what_it_needs(needed: set[int]) -> None:
+    tries: list[int] = []
+
+    def fails(left: Sequence[Any]) -> bool:
+        tries.append(len(left))
+        return needed <= {strike.number for strike in left} and not left[0].joined
+
+    shortest = shrinking.shrink(schedules.draw(2, 12), fails)
+    assert {strike.number for strike in shortest} == needed
+    assert all(strike.gap_s <= 5.0 or strike.joined for strike in shortest) and len(tries) < 60
+    few: list[Any] = shrinking.shrink(schedules.draw(2, 12), fails, most_tries=2)
+    assert needed <= {strike.number for strike in few}, "what was found when the tries are spent still fails"
+
+
+def test_the_table_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    row = {"kinds": ["hang"], "hit": ["m1"], "wrong": [], "recoveries": [], "steps_lost": 1, "stood_s": 9.0}
+    tables.Rows(tmp_path).add({"run": "7", "numbers": [1, 2], **row})
+    rows = tables.Rows(tmp_path)
+    assert rows.done("7") == 2 and rows.done("8") == 0 and not rows.is_over("7")
+    rows.add({"run": "7", "end": "whole", "faults": 2, "steps": 75, "wrong": [], "ettr": {"ettr": 0.91, "phases": {"detect": 3.5}}})
+    assert tables.Rows(tmp_path).is_over("7") and "| 7 | 2 | yes | 75 | 0.91 |" in (tmp_path / "chaos.md").read_text()
+
+
+class History:
+    """A job's ledger by hand, an event a second."""
+
+    def __init__(self) -> None:
+        self.events: list[LedgerEvent] = []
+
+    def add(self, kind: str, payload: dict[str, Any], time_s: float, incident: str | None = None, operation: str | None = None) -> None:
+        self.events.append(
+            LedgerEvent(
+                id=len(self.events) + 1, time_s=time_s, kind=kind, payload=payload, job="job", incident=incident, operation_id=operation
+            )
+        )
+
+    def evicted(self, machine: str, time_s: float, operation: str, machines: Sequence[str] = ()) -> None:
+        named = list(machines) or [machine]
+        self.add(kinds.INTENT, {"action": "evict", "machines": named}, time_s, "i1", operation)
+        self.add(kinds.BARRED, {"machine": machine}, time_s, "i1", operation)
+        self.add(kinds.RESULT, {"outcome": "done"}, time_s, "i1", operation)
+        self.add(kinds.CLOSED, {}, time_s + 1.0, "i1")
+
+
+def played(history: History, **changes: Any) -> Any:
+    values = {"steps": (), "wounds": (), "flush_every": 10, "stand_s": 60.0, "stood_s": 5.0, "over": True}
+    return judging.Played(events=history.events, **(values | changes))
+
+
+def test_an_eviction_is_right_while_its_machine_is_hurt_and_a_group_is_named_apart() -> None:
+    history = History()
+    history.evicted("m1", 105.0, "op1")
+    wound = Wound(1, "hang", ("m1",), faulty=True, begin_s=100.0)
+    assert judging.judge(played(history, wounds=[wound])) == {}
+    late = Wound(1, "hang", ("m1",), faulty=True, begin_s=-900.0, end_s=-800.0)
+    unhurt = Wound(2, "agent-lost", ("m1",), faulty=False, begin_s=100.0)
+    for wounds in ([], [late], [unhurt], [Wound(1, "hang", ("m2",), faulty=True, begin_s=100.0)]):
+        assert judging.judge(played(history, wounds=wounds)) == {"no_healthy_machine_evicted": ["healthy m1 was evicted"]}
+    group = History()
+    group.evicted("m2", 105.0, "op1", ("m1", "m2"))
+    assert judging.judge(played(group, wounds=[wound])) == {"no_healthy_machine_evicted": ["over-evicted: m2 with m1"]}
+
+
+def test_what_is_done_twice_is_named() -> None:
+    history = History()
+    for time_s in (105.0, 109.0):
+        history.evicted("m1", time_s, "op1")
+        history.add(kinds.GENERATION_STARTED, {"generation": 2}, time_s)
+    wound = Wound(1, "hang", ("m1",), faulty=True, begin_s=100.0)
+    twice = [Step(3, 1, 1.0), Step(3, 1, 2.0)]
+    found = judging.judge(played(history, wounds=[wound], steps=twice))["no_action_twice"]
+    assert [line.split(" ")[0] for line in found] == ["2", "2", "generation", "m1", "step"]
+
+
+def test_a_fault_that_stopped_the_job_stands_in_an_incident_that_ends() -> None:
+    steps = [Step(1, 1, 100.0), Step(2, 1, 101.0), Step(3, 2, 120.0)]
+    wound = Wound(4, "crash", ("m1",), stops=True, begin_s=102.0)
+    silent = judging.judge(played(History(), steps=steps, wounds=[wound]))
+    assert silent == {"no_incident_lost": ["no incident says why the job stood: crash (4)"]}
+    history = History()
+    history.add(kinds.NOTE, {"text": "x"}, 105.0, "i1")
+    history.add(kinds.INTENT, {"action": "restart", "machines": []}, 106.0, "i1", "op1")
+    left = judging.judge(played(history, steps=steps, wounds=[wound]))["no_incident_lost"]
+    assert len(left) == 2 and "incident i1 is" in left[0] and left[1] == "op1 has no result"
+    assert judging.judge(played(history, steps=steps, wounds=[wound], over=False)) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "is_right"),
+    [("machine-lost", 1, True), ("machine-lost", 2, False), ("pair-lost", 11, True), ("pair-lost", 12, False), ("cache-killed", 6, True)],
+)
+def test_steps_that_are_taken_again_are_those_in_flight_or_what_the_pages_promise(kind: str, lost: int, is_right: bool) -> None:
+    before = [Step(number, 1, 100.0 + number) for number in range(1, 41)]
+    after = [Step(number, 2, 150.0 + number) for number in range(41 - lost, 44)]
+    wound = Wound(1, kind, ("m1",), begin_s=140.5, step=34 if kind == "cache-killed" else 40)
+    found = judging.judge(played(History(), steps=[*before, *after], wounds=[wound]))
+    assert (found == {}) == is_right, found
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [({"loss_error": "step 9"}, "equal_losses"), ({"stood_s": 61.0}, "never_stands_long"), ({"ended": ["a"]}, "controllers_live")],
+)
+def test_losses_standing_and_controllers_that_end_are_rules_of_their_own(changes: dict[str, Any], rule: str) -> None:
+    assert list(judging.judge(played(History(), **changes))) == [rule]
