@@ -20,6 +20,7 @@ __all__ = [
     "phase",
     "replay",
     "run",
+    "skipped_batches",
     "trace_step",
 ]
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from minder.edge.worker.gradients import check_gradient, install_gradient_guard
     from minder.edge.worker.pulse import heartbeat, phase
     from minder.edge.worker.replay_plan import replay
+    from minder.edge.worker.skips import skipped_batches
     from minder.edge.worker.tracer import trace_step
 
 _HOME = {
@@ -41,6 +43,7 @@ _HOME = {
     "NonFiniteGradient": "failures",
     "fingerprint": "failures",
     "is_victim": "failures",
+    "skipped_batches": "skips",
     "trace_step": "tracer",
     "keep_dumps": "dumps",
     "check_gradient": "gradients",
