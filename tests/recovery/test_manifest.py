@@ -155,9 +155,10 @@ def test_a_process_knows_its_version_from_its_launcher(monkeypatch: pytest.Monke
     assert own_version() == (7, "abc", "")
     monkeypatch.setenv("MINDER_SKIP_BATCHES", "6,5")
     assert own_version() == (7, "abc", "5-6")
+    monkeypatch.delenv("MINDER_SKIP_BATCHES")
     monkeypatch.setenv("MINDER_UPDATE", "")
     monkeypatch.delenv("MINDER_CODE_VERSION")
-    assert own_version() == (0, "")
+    assert own_version() == (0, "", "")
 
 
 def test_a_run_goes_on_from_what_has_learned_from_its_own_batches_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def view(page: Path) -> HeartbeatView:
     return read_heartbeat(page)
 
 
-def test_a_loader_that_asks_tells_the_launcher_what_it_honours(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_that_asks_says_to_the_launcher_what_it_honours(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert minder.skipped_batches() == ()
     monkeypatch.setenv("MINDER_SKIP_BATCHES", "7,5-6")
     assert minder.skipped_batches() == (range(5, 8),)
