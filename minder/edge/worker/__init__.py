@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "Interrupted",
+    "MomentReset",
     "NonFiniteGradient",
     "check_gradient",
     "fingerprint",
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from minder.edge.worker.dumps import keep_dumps
     from minder.edge.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
     from minder.edge.worker.gradients import check_gradient, install_gradient_guard
+    from minder.edge.worker.moments import MomentReset
     from minder.edge.worker.pulse import heartbeat, phase
     from minder.edge.worker.replay_plan import replay
     from minder.edge.worker.skips import skipped_batches
@@ -40,6 +42,7 @@ _HOME = {
     "replay": "replay_plan",
     "run": "barrier",
     "Interrupted": "failures",
+    "MomentReset": "moments",
     "NonFiniteGradient": "failures",
     "fingerprint": "failures",
     "is_victim": "failures",
