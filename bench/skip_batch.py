@@ -127,7 +127,7 @@ def reference(folder: Path, seed: int, without: Sequence[int]) -> dict[int, str]
         "--bare",
     ]
     words += [word for batch in without for word in ("--without", str(batch))]
-    ranks = [subprocess.Popen(words, env=os.environ | common | {"RANK": str(rank)}) for rank in range(MACHINES)]
+    ranks = [subprocess.Popen(words, env=os.environ | common | {"RANK": str(rank)}, stderr=subprocess.DEVNULL) for rank in range(MACHINES)]
     assert [rank.wait(600) for rank in ranks] == [0] * MACHINES
     return losses(folder / "losses.jsonl")
 

@@ -120,7 +120,7 @@ class PolicyConfig:
     # "auto": the rung `skip_batch` leaves out a batch that made the numbers of all ranks go wrong twice, or of one rank on two machines:
     # back to a checkpoint from before it, and on without it. "off": a person does (`minder job skip`).
     skip_batches: str = "off"
-    # More batches than this within 24 hours, ordered by anybody, and minder leaves out no other: it pages.
+    # After so many batches within 24 hours, those that a person ordered among them, minder leaves out no other by itself: it pages.
     max_skipped_batches: int = 8
     # The rungs, in order: the table [policy.ladder], below.
     ladder: LadderConfig = field(default_factory=LadderConfig)
