@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Checkpointer", "__version__", "heartbeat", "keep_dumps", "phase", "replay", "run", "trace_step"]
+__all__ = ["Checkpointer", "__version__", "heartbeat", "keep_dumps", "phase", "replay", "run", "skipped_batches", "trace_step"]
 
 if TYPE_CHECKING:
     from minder.edge.checkpoint.checkpoint import Checkpointer
-    from minder.edge.worker import heartbeat, keep_dumps, phase, replay, run, trace_step
+    from minder.edge.worker import heartbeat, keep_dumps, phase, replay, run, skipped_batches, trace_step
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("heartbeat", "keep_dumps", "phase", "replay", "run", "trace_step"):
+    if name in ("heartbeat", "keep_dumps", "phase", "replay", "run", "skipped_batches", "trace_step"):
         from minder.edge import worker
 
         globals()[name] = found = getattr(worker, name)  # found at once from now on: a training loop asks at every step

@@ -32,6 +32,7 @@ from serve.routes import (
     score_sessions,
     scores,
     signals,
+    skips,
     standbys,
     track_record,
     updates,
@@ -102,6 +103,7 @@ def build_app(service: Service) -> FastAPI:
         standbys,
         track_record,
         updates,
+        skips,
     ):
         app.include_router(
             room.router, responses=_PROBLEMS, dependencies=[Depends(refuse_unknown)], generate_unique_id_function=operation_id

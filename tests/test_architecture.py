@@ -134,7 +134,17 @@ def test_folders_beside_the_package_are_no_packages() -> None:
 def test_public_names() -> None:
     import minder
 
-    assert set(minder.__all__) == {"Checkpointer", "__version__", "heartbeat", "keep_dumps", "phase", "replay", "run", "trace_step"}
+    assert set(minder.__all__) == {
+        "Checkpointer",
+        "__version__",
+        "heartbeat",
+        "keep_dumps",
+        "phase",
+        "replay",
+        "run",
+        "skipped_batches",
+        "trace_step",
+    }
     assert all(hasattr(minder, name) for name in minder.__all__)
 
 

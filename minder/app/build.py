@@ -31,6 +31,7 @@ from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.replaying import Replaying
 from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
+from minder.act.controller.skipping import Skipping
 from minder.act.controller.stages import Stages
 from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState, fold_job
@@ -154,6 +155,7 @@ class _Action:
     replaying: Replaying | None
     beside: Beside | None
     updates: Updating | None
+    skipping: Skipping | None
 
 
 def build(
@@ -195,6 +197,7 @@ def build(
         hung=action.hung,
         growth=action.growth,
         updates=action.updates,
+        skipping=action.skipping,
         pool_size=_pool_size(base) if launched else None,
         sizes=(base.sizes.least, base.sizes.full) if base.sizes is not None else (0, 0),
         diagnosing=action.diagnosing,
@@ -267,14 +270,15 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     work = JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints, base.sizes, config.checkpoints_any_size)
     context = context_maker(config.name, base.topology, policy.config, (diagnosis.tracker, base.fleet, base.ledger), base.watched, work)
     watch = None if base.engine is None else base.engine.watch
-    updates = None
+    updates, skipping = None, None
     if base.launched:
         updates = Updating(base.state, base.ledger, base.fleet, policy.config, base.clock, work, config.checkpoints_compatible)
-        context = updates.in_context(context)
+        skipping = Skipping(base.state, base.ledger, base.fleet, policy.config, base.clock, work)
+        context = skipping.in_context(updates.in_context(context))
     context = whole_context(context, watch, not base.launched, policy.config, standing_of(diagnosis.judge))
     recovery = _recovery(base) if base.launched else None
     if recovery is not None:
-        recovery.updates = updates
+        recovery.updates, recovery.skipping = updates, skipping
     requeue = None if base.launched else _requeue(base)
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
@@ -285,7 +289,7 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
         diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery)
         held = HeldJob(base.state, base.ledger, policy.config, base.clock, context)
         replaying = Replaying(held, base.fleet, recovery, base.topology.parallelism, config.replay.settings)
-    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, replaying, beside, updates)
+    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, replaying, beside, updates, skipping)
 
 
 def _is_launched(config: JobConfig) -> bool:

@@ -7,19 +7,21 @@ from typing import Annotated
 
 import typer
 
-from minder.cli import job_update
+from minder.cli import job_skip, job_update
 from minder.cli.options import LedgerOption, TableFormat
 from minder.cli.probes import AgentToken, ProbeNames
 
 __all__ = ["add_standby", "app", "checkpoints", "diagnose", "end", "list_jobs", "register", "restart"]
 
 app = typer.Typer(
-    help="Jobs: restart one in place, update its code, give it a standby; register, list and end those that a service watches.",
+    help="Jobs: restart one in place, update its code, skip batches, add a standby; register, list and end those that a service watches.",
     no_args_is_help=True,
 )
 app.command("update")(job_update.update)
 app.command("updates")(job_update.list_updates)
 app.command("rollback")(job_update.rollback)
+app.command("skip")(job_skip.skip)
+app.command("skips")(job_skip.list_skips)
 
 
 @app.command("register")

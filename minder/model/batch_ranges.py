@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from minder.model.errors import BadInputError
 
-__all__ = ["SKIP_BATCHES", "BatchRangesError", "batch_of_step", "format_ranges", "parse_ranges"]
+__all__ = ["SKIP_BATCHES", "BatchRangesError", "batch_of_step", "consumed_alike", "format_ranges", "parse_ranges"]
 
 SKIP_BATCHES = "MINDER_SKIP_BATCHES"
 
@@ -58,6 +58,21 @@ def batch_of_step(step: int, skipped: Iterable[range]) -> int:
         if one.start <= batch:
             batch += len(one)
     return batch
+
+
+def consumed_alike(step: int, one: Iterable[range], other: Iterable[range]) -> bool:
+    """Whether the steps up to `step` consume the same batches under both skips: a state after that step then belongs to either run.
+
+    >>> [consumed_alike(step, parse_ranges("5"), ()) for step in (0, 5, 6)]
+    [True, True, False]
+    """
+    ones, others = _joined(set(one)), _joined(set(other))
+    last = batch_of_step(step, ones)
+    return last == batch_of_step(step, others) and _up_to(last, ones) == _up_to(last, others)
+
+
+def _up_to(last: int, joined: tuple[range, ...]) -> tuple[range, ...]:
+    return _joined(range(item.start, min(item.stop, last + 1)) for item in joined)
 
 
 def _joined(ranges: set[range]) -> tuple[range, ...]:

@@ -9,7 +9,7 @@ from minder.model.evidence import Failure, Verdict
 
 __all__ = ["ActionResult", "Climb", "Decision", "PassedOver", "Price", "Reason", "RungName", "Size"]
 
-RungName = Literal["reattempt", "diagnose", "trial", "rollback", "replay", "over_evict", "evict", "page"]
+RungName = Literal["reattempt", "diagnose", "trial", "rollback", "skip_batch", "replay", "over_evict", "evict", "page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,7 @@ class Decision:
     could not be used. climbed: what this job has climbed before, within the ladder's window, newest last. beside: what runs with it.
     size: how many machines the job goes on with, where that changes. joins: standbys that make the job larger, in no machine's place.
     update: the version of the job's code that a rollback leads to; None where nothing is taken back.
+    skip: batches that the job leaves out from now on, as minder.model.batch_ranges writes them; "" for none.
     """
 
     operation_id: str
@@ -130,6 +131,7 @@ class Decision:
     size: Size | None = None
     joins: tuple[str, ...] = ()
     update: int | None = None
+    skip: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,11 @@ class Evidence:
 class Failure:
     """What is compared when the same trouble comes back (minder.act.policy.blame).
 
-    sort: "crash", "hang", "nonfinite" or "slow". kind: "machine" (evidence that belongs to machines), "program" or "unknown".
+    sort: "crash", "hang" or "slow"; "nonfinite" or "spike" of one rank's own numbers, "batch" of the numbers of all ranks at one step.
+    kind: "machine" (evidence that belongs to machines), "program" or "unknown".
     fingerprint: "" where a failure has no structure to be known by: a bare exit code or signal, a rank that stands in a collective.
     step: the newest one before it; stepped: whether its generation had made a step. code_version: "" if unknown. Times are unix seconds.
+    batch: the global batch that its step consumed, None where the job's loader does not number them (minder.model.batch_ranges).
     """
 
     time_s: float
@@ -103,6 +105,7 @@ class Failure:
     stepped: bool = False
     code_version: str = ""
     text: str = ""
+    batch: int | None = None
 
     def is_like(self, other: Failure) -> bool:
         """Of the same sort, without two fingerprints that differ."""

@@ -14,9 +14,12 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from minder.act.controller.study_notes import FILE
+from minder.model.batch_ranges import format_ranges
 from minder.model.metrics import find_metric
 from minder.record.api.fields import JobName
 from minder.record.api.jobs import JobDetail
+from minder.record.incidents.skips import SKIP_KINDS, fold_skips
+from minder.record.store.events import EventQuery
 from serve.access import demand_job
 from serve.job_shapes import AXES, NO_LAYOUT, NO_RACK
 from serve.pages.fleet import health_of
@@ -152,6 +155,7 @@ def _values(service: Service, detail: JobDetail, by: str, rank: int | None) -> d
         "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
         "size": None if health.word != "fresh" else (detail.status or {}).get("size"),
         "update": _update_words(service, detail),
+        "skips": _skip_words(service, detail.name),
         "pool": None if health.word != "fresh" else (detail.status or {}).get("pool"),
         "missing": {name: str(row["missing"]) for name, row in rows.items() if row.get("missing")},
     }
@@ -171,6 +175,12 @@ def _update_words(service: Service, detail: JobDetail) -> dict[str, Any] | None:
         "failed": order.detail if order.state == "failed" else "",
         "first": found.incident or None,
     }
+
+
+def _skip_words(service: Service, name: str) -> dict[str, Any] | None:
+    """What the job leaves out, and the newest order; None of a job that never left anything out."""
+    found = fold_skips(service.events.select(EventQuery(job=name, kinds=SKIP_KINDS)))
+    return {"batches": format_ranges(found.running), "last": found.orders[-1]} if found.orders else None
 
 
 def doing_of(status: Mapping[str, Any]) -> Doing | None:

@@ -25,7 +25,7 @@ from serve.actions import Act, Planned
 from serve.problems import refuse
 from serve.state import Service, service_of
 
-__all__ = ["plan_rollback", "plan_update", "router"]
+__all__ = ["demand_launched", "plan_rollback", "plan_update", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Name = Annotated[JobName, Path(max_length=63, description="Name of the job.")]
@@ -74,7 +74,7 @@ def roll_back_job(request: Request, caller: Operator, name: Name, body: Rollback
 
 def plan_update(service: Service, caller: Caller, name: str, body: UpdateRequest) -> tuple[list[Planned], str]:
     """404 where no such job runs, 409 where it is only watched, or its code is not whole here, 422 for an update that changes nothing."""
-    _demand_launched(service, caller, name)
+    demand_launched(service, caller, name)
     about, code = (0, 0), body.code or ""
     if code:
         store = _store(service, caller, name)
@@ -94,7 +94,7 @@ def plan_update(service: Service, caller: Caller, name: str, body: UpdateRequest
 
 def plan_rollback(service: Service, caller: Caller, name: str, body: RollbackRequest) -> tuple[list[Planned], str]:
     """404 where no such job runs, 409 where it is only watched, or there is nothing to take back."""
-    _demand_launched(service, caller, name)
+    demand_launched(service, caller, name)
     found = fold_updates(service.events.select(EventQuery(job=name, kinds=UPDATE_KINDS)))
     try:
         number = check_rollback(found, name, body.to)
@@ -105,7 +105,8 @@ def plan_rollback(service: Service, caller: Caller, name: str, body: RollbackReq
     return [Planned(kinds.UPDATE_ASKED, payload, name, None, operation_id := new_update())], f"{operation_id}: {detail}"
 
 
-def _demand_launched(service: Service, caller: Caller, name: str) -> None:
+def demand_launched(service: Service, caller: Caller, name: str) -> None:
+    """404 where no such job runs, 409 where it is only watched."""
     demand_job(caller, name)
     past = service.jobs.pasts().get(name)
     if past is None or past.registered is None or past.state.phase in ("finished", "failed"):
@@ -116,7 +117,7 @@ def _demand_launched(service: Service, caller: Caller, name: str) -> None:
 
 def _store(service: Service, caller: Caller, name: str) -> CodeStore:
     """For a job that the caller may act on."""
-    _demand_launched(service, caller, name)
+    demand_launched(service, caller, name)
     return CodeStore(FilePath(code_folder(service.settings.ledger)))
 
 

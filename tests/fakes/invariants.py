@@ -14,6 +14,7 @@ from schedule import MACHINES, Schedule
 from sim_fleet import SimMachines
 
 from minder.act.policy.config import PolicyConfig
+from minder.model.batch_ranges import parse_ranges
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 
@@ -54,6 +55,9 @@ class Watch:
         self._asked: set[str] = set()  # orders of another version of the code
         self._applied: dict[str, int] = {}  # of those: the generation that applied it
         self._update: dict[int, int] = {}  # generation to the version that it runs, as the ledger says
+        self._skips: dict[str, tuple[str, bool]] = {}  # orders: their batches, and whether they take them back
+        self._skipped: dict[str, int] = {}  # of those: the generation that applied it
+        self._left_out: dict[int, str] = {0: ""}  # generation to what it leaves out, as the ledger says
         self._faulty: dict[str, float] = {}  # standby to when a probe of it failed; none has passed since
 
     def fail(self, invariant: str, detail: str) -> None:
@@ -95,6 +99,10 @@ class Watch:
             self._ordered.add(str(event.payload["signal"]["machine"]))
         elif event.kind == kinds.UPDATE_ASKED:
             self._asked.add(str(event.operation_id))
+        elif event.kind == kinds.SKIP_ASKED:
+            self._skips[str(event.operation_id)] = (str(event.payload["batches"]), bool(event.payload.get("undo")))
+        elif event.kind == kinds.SKIP_FAILED and event.operation_id in self._skipped:
+            self.fail("a skip is applied, or it fails", str(event.operation_id))
         elif event.kind == kinds.UPDATE_FAILED and event.operation_id in self._applied:
             self.fail("an update is whole, or it is not applied", str(event.operation_id))
 
@@ -106,6 +114,8 @@ class Watch:
         alone = event.payload["action"] == "restart" and not event.payload["machines"] and self._schedule.rollback == "auto"
         if decision["rung"] == "rollback" and not alone:
             self.fail("a rollback never evicts, and is the site's wish", name)
+        if decision.get("skip") and (decision["action"] != "restart" or event.payload["machines"] or self._schedule.skip != "auto"):
+            self.fail("a skip never evicts, and is the site's wish", name)
         if event.payload["action"] != "evict":
             return
         self._evictions[name] = tuple(event.payload["machines"])
@@ -192,6 +202,7 @@ class Watch:
         placed: Mapping[str, str] = event.payload["rank_machine"]
         self.generations.append(placed)
         self._version(event)
+        self._leaves_out(event)
         self._numbers.add(int(event.payload["generation"]))
         if any(generation >= int(event.payload["generation"]) for generation, _ in self._meetings):
             self.fail("no group has a generation of the job", f"generation {event.payload['generation']}")
@@ -224,6 +235,24 @@ class Watch:
         if self._applied.setdefault(str(order), generation) != generation:
             self.fail("an update is applied at most once", f"{order} in generations {self._applied[str(order)]} and {generation}")
 
+    def _leaves_out(self, event: LedgerEvent) -> None:
+        """What was ordered, once, and nothing else."""
+        generation, batches = int(event.payload["generation"]), set[int]()
+        for item in parse_ranges(next(reversed(self._left_out.values()))):
+            batches |= set(item)
+        for order in map(str, event.payload.get("skip_operations") or ()):
+            if order not in self._skips or order in self._skipped:
+                self.fail("a skip is ordered, and applied at most once", f"{order} in generation {generation}")
+                continue
+            self._skipped[order] = generation
+            text, undo = self._skips[order]
+            named = {batch for item in parse_ranges(text) for batch in item}
+            batches = batches - named if undo else batches | named
+        found = str(event.payload.get("skip_batches") or "")
+        if {batch for item in parse_ranges(found) for batch in item} != batches:
+            self.fail("a generation leaves out what was ordered", f"{found} in generation {generation}, not {sorted(batches)}")
+        self._left_out[generation] = found
+
     def effect(self, machine: str, body: Mapping[str, Any], leads: bool) -> None:
         """A launcher is asked for something. leads: whether the controller that asks holds the lease."""
         parts = str(body["operation_id"]).split("/")
@@ -246,6 +275,10 @@ class Watch:
         if len(versions) > 1 or (versions and generation in self._update and versions != {self._update[generation]}):
             self.fail("never two versions in one generation", f"{sorted(versions)} in generation {generation}")
 
+        skipped = {item.skipped for item in self._world.running()}
+        if len(skipped) > 1 or (skipped and generation in self._left_out and skipped != {self._left_out[generation]}):
+            self.fail("never two sets of batches in one generation", f"{sorted(skipped)} in generation {generation}")
+
     def held_s(self) -> float:
         """For how long a diagnosis has held the job."""
         return self._world.clock.steady_s() - self._held_s if self._diagnosis else 0.0
@@ -254,6 +287,7 @@ class Watch:
         """When all is calm again and time enough has passed."""
         self._count_budgets(events)
         self._look_for_ends(events, phase)
+        self._count_skips(events)
         self._look_for_returns(events)
         self._look_at_the_healthy(events)
         acted = [event for event in events if event.kind == kinds.INTENT and event.payload.get("action") in kinds.ACTS]
@@ -282,6 +316,11 @@ class Watch:
                 hour = [time_s for time_s, _ in evicted if event.time_s - HOUR_S <= time_s <= event.time_s]
                 if len(hour) > self._policy.max_evictions_per_hour or len(evicted) > self._policy.max_evictions_per_job:
                     self.fail("evictions keep within their budget", f"{len(hour)} in an hour, {len(evicted)} in all")
+
+    def _count_skips(self, events: Sequence[LedgerEvent]) -> None:
+        own = [event for event in events if event.kind == kinds.SKIP_ASKED and event.payload["by"] == "minder"]
+        if len(own) > self._policy.max_skipped_batches:
+            self.fail("skips keep within their bound", f"{len(own)} by minder")
 
     def _look_for_ends(self, events: Sequence[LedgerEvent], phase: str) -> None:
         ended = {event.operation_id for event in events if event.kind in (kinds.RESULT, kinds.AMBIGUOUS)}

@@ -23,15 +23,17 @@ from schedule import MACHINES, STANDBYS, Action, Schedule
 from sim_fleet import PROBES_S, SimClock, SimFleet, SimMachines
 
 import minder.app.build
-from minder.act.controller import recover, step
+from minder.act.controller import context, recover, step
 from minder.act.controller.captures import Connections
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig, StandbyConfig
+from minder.model.batch_ranges import batch_of_step, parse_ranges
 from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
 from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import Observation
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.orders import order_eviction, order_restart
+from minder.record.incidents.skips import order_skip
 from minder.record.incidents.updates import order_rollback, order_update, update_payload
 from minder.record.store.leases import LeaseStore
 
@@ -125,7 +127,8 @@ class Scene:
         at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
         machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
-        policy["ladder"], policy["rollback"] = {"order": schedule.ladder}, schedule.rollback
+        policy |= {"ladder": {"order": schedule.ladder}, "rollback": schedule.rollback, "skip_batches": schedule.skip}
+        policy["max_skipped_batches"] = 2
         sizes = {"min_machines": schedule.least or None, "grow_after_s": schedule.grow_s, "checkpoints_any_size": True}
         sizes["checkpoints_compatible"] = True  # there are none
         standby = StandbyConfig(probe_every_s=30.0, probes=("links",), alignment=False)
@@ -407,6 +410,20 @@ class Scene:
         self.world.refused.add(action.machine)
         self._takes_s[action.machine] = self.clock.steady_s() + action.amount
 
+    def _do_bad_batch(self, action: Action) -> None:
+        """amount: so many steps ahead. flag: the rank that has it in its part, -1: all."""
+        world = self.world
+        ahead = batch_of_step(world.step + int(action.amount), parse_ranges(world.skipped))
+        world.bad_batches[ahead] = int(action.flag)
+
+    def _do_skip(self, action: Action) -> None:
+        """A person leaves out the batch so many steps ahead, or behind."""
+        batch = max(0, self.world.step + int(action.amount))
+        order_skip(self.people, JOB, str(batch), False, "it looks odd", "ann")
+
+    def _do_unskip(self, action: Action) -> None:
+        order_skip(self.people, JOB, None, True, "it was no good idea", "ann")
+
     def _do_clock(self, action: Action) -> None:
         self.clock.set_forward(action.amount)
 
@@ -435,6 +452,7 @@ def simulated() -> Iterator[Path]:
         (minder.app.build, "open_aligner"): lambda admission: Quiet(),
         (minder.app.build, "Fleet"): lambda *unused, **more: SimFleet(SimWitnesses.world),
         (step, "Captures"): SimWitnesses,
+        (context.CheckpointLook, "saved"): lambda look: tuple(SimWitnesses.world.saved),
         (step, "write_status"): lambda *unused: None,
     }
     base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None

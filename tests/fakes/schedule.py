@@ -11,7 +11,9 @@ __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
 SPARE = frozenset({"standby_died", "no_standby", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
-FAULTS = frozenset({"update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
+FAULTS = frozenset(
+    {"bad_batch", "update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"}
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Action:
 @dataclass(frozen=True)
 class Schedule:
     """approval: as in policy.approval; on_timeout: what the site wants then. ladder: as policy.ladder.order. least: min_machines, 0: not
-    set. grow_s: as grow_after_s. rollback: as policy.rollback."""
+    set. grow_s: as grow_after_s. rollback, skip: as policy.rollback, policy.skip_batches."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -38,6 +40,7 @@ class Schedule:
     least: int = 0
     grow_s: float = 0.0
     rollback: str = "auto"
+    skip: str = "auto"
 
     @property
     def only_spares(self) -> bool:
@@ -90,6 +93,9 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     ),
     "take_back": (1, lambda dice, at_s: Action(at_s, "take_back", amount=dice.choice([0, 1]))),
     "refuses": (1, lambda dice, at_s: Action(at_s, "refuses", dice.choice(MACHINES + STANDBYS), dice.choice([20.0, 60.0]))),
+    "bad_batch": (2, lambda dice, at_s: Action(at_s, "bad_batch", amount=dice.choice([2, 2, 5]), flag=dice.choice(["-1", "-1", "1", "3"]))),
+    "skip": (1, lambda dice, at_s: Action(at_s, "skip", amount=dice.choice([-3, 1, 4]))),
+    "unskip": (1, lambda dice, at_s: Action(at_s, "unskip")),
     "clock": (1, lambda dice, at_s: Action(at_s, "clock", "", dice.choice([-3600.0, -30.0, 30.0, 3600.0]))),
 }
 
@@ -113,7 +119,8 @@ def draw(seed: int) -> Schedule:
     ladder = dice.choice(["default", "default", "default", "published"])
     least = dice.choice([0, 0, 2, 3])
     grow_s = dice.choice([0.0, 20.0]) if least else 0.0
-    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, grow_s, dice.choice(["auto", "auto", "off"]))
+    rollback, skip = (dice.choice(["auto", "auto", "off"]) for _ in range(2))
+    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, grow_s, rollback, skip)
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

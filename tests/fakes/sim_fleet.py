@@ -12,6 +12,7 @@ from typing import Any
 
 from replay_fake import ReplayGroups
 
+from minder.model.batch_ranges import SKIP_BATCHES, batch_of_step, consumed_alike, parse_ranges
 from minder.model.clock import FakeClock
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Signal
@@ -24,6 +25,8 @@ __all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
 STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S, BESIDE_S = 1.0, 4.0, 2.0, 0.5, 12.0, 6.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 BUG = ("KeyError", "'loss_scale'")
+NOT_FINITE = ("NonFiniteGradient", "this rank's own gradient is not finite")
+_KEPT = 30  # checkpoints
 _SLICE_S = 1.0
 
 
@@ -72,6 +75,8 @@ class SimMachine:
     update: int = 0  # the version of the code that its worker runs
     here: set[int] = field(default_factory=set)  # versions that lie on its disk
     warm: bool = False  # asked for processes of a version beside its ranks
+    skipped: str = ""  # batches that its worker was asked to leave out
+    asked: int = 0  # the generation in which its loader asked for them
 
     @property
     def has_full_disk(self) -> bool:
@@ -80,7 +85,7 @@ class SimMachine:
     def begin_again(self, now_s: float) -> None:
         """Its launcher is started anew: it has forgotten all, and its worker ended with the old one."""
         self.lives += 1
-        self.generation, self.rank, self.state, self.frozen = 0, None, "starting", False
+        self.generation, self.rank, self.state, self.frozen, self.asked = 0, None, "starting", False, 0
         self.step, self.step_s, self.first = None, None, None
         self.operations, self.log, self.launcher_back_s, self.tests = set(), [], now_s + RETURN_S, {}
 
@@ -93,14 +98,16 @@ class SimMachine:
         self.state, self.rank = {"parked": "waiting"}.get(str(body["desired"]), "ended"), None
         if body["desired"] == "run":
             self.update = int((body.get("program") or {}).get("update") or 0)
-            self.state, self.rank = "running", int(body["assignments"][0]["env"]["RANK"])
+            environment = body["assignments"][0]["env"]
+            self.state, self.rank, self.skipped = "running", int(environment["RANK"]), environment.get(SKIP_BATCHES, "")
             self.world = int(body["world_size"])
 
 
 class SimMachines:
     """All machines of one job, one rank on each. rank_faults: rank to how many more generations its program fails in. bad: versions of the
     code whose rank 0 fails a few steps in. broken: versions whose processes end before they reach the barrier. refused: machines whose
-    launchers take no version of the code."""
+    launchers take no version of the code. bad_batches: batch to the rank whose numbers it makes wrong, -1: of all. saved: each checkpoint's
+    step, and what its run left out. asks: whether the job's loader leaves batches out when asked to."""
 
     def __init__(self, clock: SimClock, names: Iterable[str]) -> None:
         self.clock = clock
@@ -109,6 +116,9 @@ class SimMachines:
         self.bad: set[int] = set()
         self.broken: set[int] = set()
         self.refused: set[str] = set()
+        self.bad_batches: dict[int, int] = {}
+        self.saved: list[tuple[int, str]] = []
+        self.asks, self.skipped = True, ""
         self.step, self.stands = 0, False  # stands: a deadlock of the program holds the present generation
         self.stepped_s = 0.0
         self.on_effect: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
@@ -150,14 +160,41 @@ class SimMachines:
             or any(item.frozen or item.loaded_s > steady_s for item in running)
         ):
             return
+        for item in running:
+            item.asked = item.generation if self.asks else 0
+        self._go_back(running[0].skipped)
         self._part += passed_s / STEP_S
         whole, self._part = int(self._part), self._part % 1.0
         if whole:
+            if self._meet_bad_batch(running):
+                return
             self.step += whole
+            self.saved = [*self.saved[-_KEPT:], (self.step, self.skipped)]
             self.stepped_s = steady_s
             for item in running:
                 item.step, item.step_s, item.first = self.step, now_s, item.first or (self.step, now_s)
             self._fall_ill(running)
+
+    def _go_back(self, skipped: str) -> None:
+        """A run that leaves out other batches goes on from the newest checkpoint that fits."""
+        if skipped == self.skipped:
+            return
+        fits = [step for step, held in self.saved if consumed_alike(step, parse_ranges(held), parse_ranges(skipped))]
+        self.step, self.skipped = max(fits, default=0), skipped
+        self.saved = [item for item in self.saved if item[0] <= self.step]
+
+    def _meet_bad_batch(self, running: list[SimMachine]) -> bool:
+        """The gradient guard of one rank, or of all, stops the step before it is made."""
+        step = self.step + 1
+        batch = batch_of_step(step, parse_ranges(self.skipped if self.asks else ""))
+        if batch not in self.bad_batches:
+            return False
+        now_s, whose = self.clock.now_s(), self.bad_batches[batch]
+        for item in [item for item in running if whose in (-1, item.rank)]:
+            fields: dict[str, Any] = {"rank": item.rank, "pid": item.pid, "generation": item.generation}
+            item.log.append(Signal(now_s, "nonfinite", item.name, "not finite", data={"what": "gradient", "step": step}, **fields))
+            self.fail(item, {}, NOT_FINITE)
+        return True
 
     def _fall_ill(self, running: list[SimMachine]) -> None:
         """A fault shows a few steps into a generation."""
@@ -256,10 +293,9 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {
-            "generation": self._world.by_name[machine].generation,
-            "offers": ["probes", "probes beside", "replay", "updates", "warm updates"],
-        }
+        item = self._world.by_name[machine]
+        offers = ["probes", "probes beside", "replay", "updates", "warm updates"]
+        return {"generation": item.generation, "offers": offers + (["skips"] if item.asked == item.generation > 0 else [])}
 
     def deliver(self, machines: Iterable[str], body: Mapping[str, Any], read: Any, timeout_s: float = 60.0) -> dict[str, Any]:
         return {name: self._receive(self._world.by_name[name], int(body["update"])) for name in machines}

@@ -23,16 +23,16 @@ from minder.edge.checkpoint.manifest import (
 from minder.model.errors import CheckpointError
 
 
-def _write(directory: Path, step: int, generation: int = 0, content: bytes = b"weights", update: int = 0) -> Manifest:
+def _write(directory: Path, step: int, generation: int = 0, content: bytes = b"weights", update: int = 0, skipped: str = "") -> Manifest:
     path = checkpoint_path(directory, step, generation)
     path.mkdir(parents=True)
     (path / "part").write_bytes(content)
     file = ManifestFile("part", len(content), hashlib.sha256(content).hexdigest())
-    return Manifest(path, step, generation, 2, 1.5, (file,), update=update, code_version="v" if update else "")
+    return Manifest(path, step, generation, 2, 1.5, (file,), update=update, code_version="v" if update else "", skipped=skipped)
 
 
-def _published(directory: Path, step: int, generation: int = 0, update: int = 0) -> Manifest:
-    manifest = _write(directory, step, generation, update=update)
+def _published(directory: Path, step: int, generation: int = 0, update: int = 0, skipped: str = "") -> Manifest:
+    manifest = _write(directory, step, generation, update=update, skipped=skipped)
     publish(manifest)
     return manifest
 
@@ -152,7 +152,38 @@ def test_the_last_checkpoint_of_the_version_before_stays(tmp_path: Path) -> None
 def test_a_process_knows_its_version_from_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINDER_UPDATE", "7")
     monkeypatch.setenv("MINDER_CODE_VERSION", "abc")
-    assert own_version() == (7, "abc")
+    assert own_version() == (7, "abc", "")
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "6,5")
+    assert own_version() == (7, "abc", "5-6")
+    monkeypatch.delenv("MINDER_SKIP_BATCHES")
     monkeypatch.setenv("MINDER_UPDATE", "")
     monkeypatch.delenv("MINDER_CODE_VERSION")
-    assert own_version() == (0, "")
+    assert own_version() == (0, "", "")
+
+
+def test_a_run_goes_on_from_what_has_learned_from_its_own_batches_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch 5 is step 6's. Generation 2 leaves it out, generation 3 takes that back."""
+    for step in (4, 5, 6, 7):
+        _published(tmp_path, step, 1)
+    assert [newest_step(tmp_path, skipped=text) for text in ("", "5", "5-9", "3")] == [7, 5, 5, None]
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "5")
+    assert [item.step for item in readable_checkpoints(tmp_path)] == [5, 4]
+    for step in (6, 7):
+        _published(tmp_path, step, 2, skipped="5")
+    assert [item.order for item in readable_checkpoints(tmp_path)] == [(2, 7), (2, 6), (1, 5), (1, 4)]
+    assert newest_step(tmp_path) == 7 and newest_step(tmp_path, skipped="5,20") == 7
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "3")
+    with pytest.raises(CheckpointError, match="leaves out 3: move them away"):
+        readable_checkpoints(tmp_path)
+
+
+def test_what_a_run_cannot_go_on_from_pushes_nothing_out(tmp_path: Path) -> None:
+    for step in (3, 4, 5, 6, 7):
+        _published(tmp_path, step, 1)
+    prune(tmp_path, _published(tmp_path, 6, 2, skipped="5"), 3)
+    assert [item.order for item in complete_checkpoints(tmp_path)] == [(2, 6), (1, 5), (1, 4)]
+
+
+def test_a_manifest_with_nonsense_instead_of_batches_does_not_count(tmp_path: Path) -> None:
+    _published(tmp_path, 3, 1, skipped="x")
+    assert complete_checkpoints(tmp_path) == []

@@ -311,3 +311,59 @@ def test_a_controller_killed_anywhere_in_an_update_and_its_rollback(
     played = scene.play(schedule.Schedule(0, actions), empty_ledger)
     assert played.watch.broken == [], "\n".join(played.trace)
     assert any("killed" in line for line in played.trace) and (played.phase, versions(played)[-1]) == ("running", 0)
+
+
+def left_out(played: Any) -> list[str]:
+    """Of each generation, in order."""
+    return [text for generation, text in sorted(played.watch._left_out.items()) if generation]
+
+
+@pytest.mark.parametrize("whose", ["-1", "1"])
+def test_a_bad_batch_is_left_out_and_costs_no_machine(scene: Any, schedule: Any, empty_ledger: Path, whose: str) -> None:
+    """Of all ranks, or in one rank's part: then another machine takes that rank once, to see whether the batch does it there too."""
+    played = scene.play(schedule.Schedule(0, (schedule.Action(5.0, "bad_batch", "", 3, whose),)), empty_ledger)
+    assert played.watch.broken == [], "\n".join(played.trace)
+    (batch,) = played.world.bad_batches
+    assert left_out(played) == ["", "", str(batch)] and played.phase == "running"
+    assert not any("is evicted" in line for line in played.trace)
+
+
+@pytest.mark.parametrize(("change", "words"), [({"skip": "off"}, ""), ({}, "does not skip")])
+def test_nothing_is_left_out_against_the_sites_wish_or_of_a_loader_that_does_not_ask(
+    scene: Any, schedule: Any, empty_ledger: Path, change: dict[str, str], words: str
+) -> None:
+    actions = (schedule.Action(5.0, "bad_batch", "", 3, "-1"),)
+
+    def deafen(played: Any) -> None:
+        played.world.asks = not words
+
+    played = scene.play(schedule.Schedule(0, actions, **change), empty_ledger, deafen)
+    assert played.watch.broken == [] and set(left_out(played)) == {""}
+    assert played.phase == "failed", "it comes again until no restart is left"
+
+
+def test_a_persons_order_goes_back_and_is_taken_back(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    act = schedule.Action
+    played = scene.play(schedule.Schedule(0, (act(20.0, "skip", "", -3), act(40.0, "unskip")), skip="off"), empty_ledger)
+    assert played.watch.broken == [], "\n".join(played.trace)
+    first, second, third = left_out(played)
+    assert (first, third) == ("", "") and second.isdecimal()
+
+
+def test_a_third_bad_batch_of_a_day_is_for_a_person(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    """The simulated site allows two."""
+    actions = tuple(schedule.Action(5.0 + 60.0 * place, "bad_batch", "", 3, "-1") for place in range(3))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == [] and len(set(left_out(played))) == 3 and played.phase == "failed"
+
+
+KILLED_IN_SKIP = [("write", 14), ("effect", 6)]
+MORE_IN_SKIP = [*(("write", place) for place in range(1, 34)), *(("effect", place) for place in range(1, 12))]
+
+
+@pytest.mark.parametrize(("what", "place"), [*KILLED_IN_SKIP, *(pytest.param(*item, marks=pytest.mark.release) for item in MORE_IN_SKIP)])
+def test_a_controller_killed_anywhere_in_a_skip(scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int) -> None:
+    actions = (schedule.Action(5.0, "kill", "", place, what), schedule.Action(5.0, "bad_batch", "", 3, "-1"))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == [], "\n".join(played.trace)
+    assert left_out(played)[-1].isdecimal() and played.phase == "running" and any("killed" in line for line in played.trace)

@@ -38,7 +38,7 @@ OPERATIONS = [
     "list_pauses", "start_pause", "end_pause", "list_maintenance", "add_maintenance", "end_maintenance",
     "list_jobs", "show_job", "register_job", "end_job", "restart_job", "add_standby", "list_standbys", "list_models",
     "show_policy", "try_settings", "show_track_record",
-    "update_job", "roll_back_job", "offer_code", "send_code_piece",
+    "update_job", "roll_back_job", "offer_code", "send_code_piece", "skip_batches",
     "score_upload", "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
     "analyse_stacks", "analyse_collectives",
     "report_signals", "report_alerts", "report_health_events", "report_gpud",
@@ -46,7 +46,7 @@ OPERATIONS = [
 # In this order, since one makes what the next one ends; the others may come in any.
 IN_ORDER = [
     "start_pause", "end_pause", "add_maintenance", "end_maintenance", "return_machine", "evict_machine", "restart_job", "update_job",
-    "roll_back_job", "register_job",
+    "roll_back_job", "skip_batches", "register_job",
     "end_job", "retest_machine",
     "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
 ]  # fmt: skip

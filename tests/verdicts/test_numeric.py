@@ -39,6 +39,9 @@ def test_peers_that_follow_a_step_later_are_its_victims(scene: Any) -> None:
 def test_every_machine_at_once_is_the_jobs_own(scene: Any) -> None:
     (suspect,) = conclude(scene, [nan(scene, machine, 10.0) for machine in scene.machines])
     assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+    assert "before the all-reduce: data or program" in suspect.evidence[-1].message
+    (failure,) = suspect.failures
+    assert (failure.sort, failure.step, len(failure.ranks)) == ("batch", 30, len(scene.machines)), "one failure, of all ranks"
 
 
 def test_two_of_six_are_paged_not_evicted(make_scene: Make) -> None:
@@ -107,3 +110,10 @@ def test_a_reduced_loss_that_agents_read_a_second_apart_is_the_jobs(scene: Any) 
 def test_a_gradient_that_a_guard_saw_goes_before_the_loss(scene: Any) -> None:
     (suspect,) = settle(scene, [lost(scene, "m0", 10.0, 29), nan(scene, "m2", 10.0, 30)], scene.machines)
     assert suspect.machines == ("m2",) and suspect.evidence[0].source == "gradient"
+
+
+def test_a_loss_that_is_no_number_on_all_ranks_says_what_would_show_whose_it_is(scene: Any) -> None:
+    """The mean over all ranks is no number on all of them, whichever rank computed wrongly."""
+    (suspect,) = settle(scene, [lost(scene, machine, 10.0) for machine in scene.machines], scene.machines)
+    assert suspect.kind == "job" and "cannot tell one rank from all" in suspect.evidence[-1].message
+    assert "install_gradient_guard" in suspect.evidence[-1].message and suspect.failures[0].sort == "batch"

@@ -7,15 +7,16 @@ failure stays with the machine, and it is kept out of the job. Else the trial en
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from minder.act.controller.state import JobState
-from minder.act.policy.blame import FOLLOWS, STAYS, Blame
+from minder.act.policy.blame import FOLLOWS, OF_NUMBERS, STAYS, Blame
 from minder.act.policy.config import PolicyConfig
 from minder.diagnose.job_mode.tracker import JobTracker
+from minder.model.batch_ranges import batch_of_step, parse_ranges
 from minder.model.decision import ActionResult
-from minder.model.evidence import Failure, Signal, Verdict
+from minder.model.evidence import Evidence, Failure, Signal, Verdict
 from minder.model.history import Trial
 from minder.record.incidents import Ledger, kinds
 
@@ -41,7 +42,26 @@ def identify(verdict: Verdict, state: JobState, tracker: JobTracker) -> Verdict:
     named = [
         replace(item, step=newest if item.step is None else item.step, generation=state.generation, stepped=stepped) for item in failures
     ]
-    return replace(verdict, failures=tuple(named))
+    batched = [_with_batch(item, state) for item in named]
+    return replace(verdict, failures=tuple(batched), evidence=(*verdict.evidence, *_about_batches(batched)))
+
+
+def _with_batch(failure: Failure, state: JobState) -> Failure:
+    """The batch that its step consumed, of numbers that went wrong."""
+    if failure.sort not in OF_NUMBERS or failure.step is None or failure.step < 1 or not state.numbers_batches:
+        return failure
+    return replace(failure, batch=batch_of_step(failure.step, parse_ranges(state.skip_batches)))
+
+
+def _about_batches(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
+    """What the loader says of the step, or that it says nothing."""
+    found = next((item for item in failures if item.sort in OF_NUMBERS), None)
+    if found is None:
+        return ()
+    if found.batch is None:
+        why = "the loader does not number its batches (minder.skipped_batches); it would tell data from machine"
+        return (Evidence("batch", None, f"which batch step {found.step} consumed is not known: {why}"),)
+    return (Evidence("batch", None, f"step {found.step} consumed batch {found.batch}"),)
 
 
 def _meant(verdict: Verdict) -> tuple[str, ...]:

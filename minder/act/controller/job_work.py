@@ -57,6 +57,7 @@ class CheckpointLook:
         self._folder = None if folder is None else Path(folder)
         self._step: int | None = None
         self._written_by: list[tuple[int, int]] | None = None
+        self._saved: tuple[tuple[int, str], ...] | None = None
         self._same_size = "where the job saves is not known: set checkpoint_dir, or checkpoints_any_size"
         if folder is not None:
             self._same_size = f"its checkpoints in {folder} could not be looked at yet"
@@ -71,6 +72,13 @@ class CheckpointLook:
         """(step, number of the version that wrote it) of each complete checkpoint, newest first; None where that is not known."""
         self._look()
         return self._written_by
+
+    def saved(self) -> tuple[tuple[int, str], ...] | None:
+        """(step, batches that its run left out) of each complete checkpoint of minder's; None where that is not known, or others wrote
+        there: theirs do not say which batches they have learned from. As of the last look."""
+        if self._thread is None:
+            self._look()
+        return self._saved
 
     def why_same_size(self) -> str:
         """Why the job cannot be resumed by another number of ranks, "" if it can; as of the last look."""
@@ -88,10 +96,13 @@ class CheckpointLook:
 
     def _read(self, folder: Path) -> None:
         from minder.edge.checkpoint.manifest import complete_checkpoints, why_same_size
-        from minder.edge.checkpoint.site import newest_site_step
+        from minder.edge.checkpoint.site import newest_site_step, site_checkpoints
 
         try:
-            self._written_by = [(item.step, item.update) for item in complete_checkpoints(folder)]
+            found = complete_checkpoints(folder)
+            self._written_by = [(item.step, item.update) for item in found]
+            known = bool(found) or not (folder.is_dir() and site_checkpoints(folder))
+            self._saved = tuple((item.step, item.skipped) for item in found) if known else None
             self._step, self._same_size = newest_site_step(folder) if folder.is_dir() else None, why_same_size(folder)
         except (CheckpointError, OSError) as error:
             self._same_size = f"its checkpoints in {folder} cannot be looked at: {error}"

@@ -12,12 +12,14 @@ from typing import Any
 
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
+from minder.act.controller.skipping import Skipping
 from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.controller.updating import Updating
 from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.groups import plan_groups
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
+from minder.model.batch_ranges import SKIP_BATCHES
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import BadInputError, CheckpointError, MinderError, RecoveryError
@@ -65,6 +67,7 @@ class Recovery:
         self._settings = settings
         self._clock = clock
         self.updates: Updating | None = None  # of the job's code; None: it has one version
+        self.skipping: Skipping | None = None  # of batches; None: it leaves none out
         self.on_phase: Callable[[str], None] = lambda text: None
         self.on_result: Callable[[ActionResult], None] = lambda result: None
 
@@ -92,8 +95,11 @@ class Recovery:
             self._evict(decision, incident)
         if self.updates is not None:
             self.updates.order_back(decision, incident)
+        if self.skipping is not None:
+            self.skipping.order(decision, incident)
         reason = f"{decision.action} {', '.join(decision.machines)}".strip()
         reason = reason if decision.update is None else f"rollback to update {decision.update}"
+        reason = f"skip of batch {decision.skip}" if decision.skip else reason
         reason += "" if decision.size is None else f": {decision.size.words}"
         result = self.bring_up(self._place(decision), decision.operation_id, incident, reason)
         self._park(decision)
@@ -207,6 +213,8 @@ class Recovery:
         detail, undo = "workers restarted in place", ""
         if decision.size is not None and decision.joins:
             detail = f"{', '.join(decision.joins)} joined: the job {decision.size.words}"
+        if decision.skip:
+            detail, undo = f"batch {decision.skip} is left out", f"minder job skip {self._state.name} {decision.skip} --undo"
         if decision.action == "evict":
             machines = ", ".join(decision.machines)
             detail = f"the job goes on without {machines}; whether all its old workers ended is not known"
@@ -248,8 +256,11 @@ class Recovery:
         generation = int(plan_event.payload["generation"])
         self._adopt(generation, placed, plan_event.time_s, operation_id, incident)
         self._state.update = int(plan_event.payload.get("update") or 0)
+        self._state.skip_batches = str(plan_event.payload.get("skip_batches") or "")
         # what an earlier controller began resumed from what was there then: the generation may have saved newer ones since
-        self._state.resumed_from = plan_event.payload.get("resumed_from") if again else self._newest_checkpoint(self._state.update)
+        self._state.resumed_from = (
+            plan_event.payload.get("resumed_from") if again else self._newest_checkpoint(self._state.update, self._state.skip_batches)
+        )
         self.on_phase(f"starting generation {generation}")
         host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
         address, port = host.open(generation)
@@ -270,7 +281,8 @@ class Recovery:
 
     def _environment(self) -> Mapping[str, str]:
         found = {} if self.updates is None else self.updates.environment(self._state.update)
-        return {**self._settings.environment, **found}
+        skipped = {SKIP_BATCHES: self._state.skip_batches} if self._state.skip_batches else {}
+        return {**self._settings.environment, **found, **skipped}
 
     def _program(self) -> Mapping[str, Any] | None:
         """Raises RecoveryError where the ledger does not know the version that this generation runs."""
@@ -284,13 +296,15 @@ class Recovery:
         generation = max([self._state.generation, self._state.lent_generation, *known]) + 1
         last_step = self._state.last_step
         update = {} if self.updates is None else self._choose(set(rank_machine.values()))
+        skips = {} if self.skipping is None else self.skipping.choose()
         payload = {
             "generation": generation,
             **placement_payload(rank_machine, self._state.sized(generation, rank_machine)),
             "reason": reason,
             "last_step": None if math.isinf(last_step) else last_step,
-            "resumed_from": self._newest_checkpoint(int(update.get("update") or 0)),
+            "resumed_from": self._newest_checkpoint(int(update.get("update") or 0), str(skips.get("skip_batches") or "")),
             **update,
+            **skips,
             **({"full_machines": self._settings.full_machines} if self._settings.full_machines else {}),
         }
         return self._ledger.append(
@@ -314,15 +328,15 @@ class Recovery:
         state.phase, state.first_step_seen = "starting", False
         state.operation_id, state.incident = operation_id, incident
 
-    def _newest_checkpoint(self, update: int) -> int | None:
-        """Of those that this version reads."""
+    def _newest_checkpoint(self, update: int, skipped: str) -> int | None:
+        """Of those that this version reads, and that have learned from no batch which is left out."""
         folder = self._settings.checkpoint_dir
         if folder is None or not folder.is_dir():
             return None
         from minder.edge.checkpoint.site import newest_site_step
 
         try:
-            return newest_site_step(folder, frozenset() if self.updates is None else self.updates.foreign(update))
+            return newest_site_step(folder, frozenset() if self.updates is None else self.updates.foreign(update), skipped)
         except (CheckpointError, OSError):
             return None
 

@@ -25,6 +25,7 @@ from minder.act.controller.measures import Measures
 from minder.act.controller.pool import Admits
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.replaying import Replaying
+from minder.act.controller.skipping import Skipping
 from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState
 from minder.act.controller.tracing import StepTraces
@@ -176,6 +177,7 @@ class Stages:
     pool_size: PoolSize | None = None  # how many standbys the job should have; None of a job that is only watched
     sizes: tuple[int, int] = (0, 0)  # machines that the job has at least, and at full size; (0, 0): its size never changes
     updates: Updating | None = None  # of the job's code; None of a job that is only watched
+    skipping: Skipping | None = None  # of batches; None of a job that is only watched
     growth: Growth | None = None  # lets a job that is short grow again; None where its size never changes
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is

@@ -38,6 +38,8 @@ class JobState:
     first_step_seen: bool = False
     resumed_from: int | None = None
     update: int = 0  # the version of its code that the present generation runs; 0: as its launchers were started
+    skip_batches: str = ""  # batches that the present generation leaves out
+    numbers_batches: bool = False  # all its ranks asked which: a step is a batch; not in the ledger
     sized_in: int = 0  # the generation in which the job last got another number of ranks; 0: it never did
     full_machines: int = 0  # at full size, where the job may go on with fewer; 0: its size never changes
     lent_generation: int = 0  # the newest that a group of a replay had: the job's next one is above it
@@ -141,7 +143,7 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     ranks = placed if isinstance(placed, RankMachines) else {int(rank): machine for rank, machine in placed.items()}
     state.generation, state.rank_machine = int(event.payload["generation"]), ranks
     state.sized_in = int(event.payload.get("sized_in") or 0)  # the newest event says it all: not every reader has those before it
-    state.update = int(event.payload.get("update") or 0)
+    state.update, state.skip_batches = int(event.payload.get("update") or 0), str(event.payload.get("skip_batches") or "")
     state.generation_start_s = event.time_s
     state.phase, state.first_step_seen = "starting", False
     state.full_machines = int(event.payload.get("full_machines") or 0)

@@ -121,6 +121,7 @@ class Controller:
             self._tick.note_standing(verdicts)
         verdicts = [*verdicts, *self.guard("hang", lambda: self._end_hang(now_s), _NO_VERDICTS[0])]
         verdicts = [*verdicts, *self.guard("updates", lambda: self._update(now_s), _NO_VERDICTS[0])]
+        verdicts = [*verdicts, *self.guard("skips", lambda: self._skip(now_s), _NO_VERDICTS[0])]
         verdicts = [*verdicts, *self.guard("growth", lambda: self._grow(now_s), _NO_VERDICTS[0])]
         self._deciding.note(verdicts)  # nothing below this line may lose what was concluded
         stages.measures.concluded(verdicts)
@@ -157,7 +158,8 @@ class Controller:
         """What was begun at an earlier tick, and what waits for the job's next start."""
         stages = self._stages
         parts = [(hold.part, hold.tick) for hold in stages.holds]
-        parts += [(name, part.tick) for name, part in (("beside", stages.beside), ("updates", stages.updates)) if part is not None]
+        more = (("beside", stages.beside), ("updates", stages.updates), ("skips", stages.skipping))
+        parts += [(name, part.tick) for name, part in more if part is not None]
         for name, tick in parts:
             self.guard(name, tick, None, writes=True)
 
@@ -305,6 +307,7 @@ class Controller:
             "dry_run": self._stages.policy.config.dry_run,
             "size": self._size(),
             "update": None if self._stages.updates is None else self._stages.updates.status(),
+            "skips": None if self._stages.skipping is None else self._stages.skipping.status(),
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
             "failing": dict(self._tick.failing),
@@ -380,6 +383,10 @@ class Controller:
     def _update(self, now_s: float) -> list[Verdict]:
         """What an update that must not wait any longer asks for."""
         return [] if self._stages.updates is None else self._stages.updates.orders(now_s)
+
+    def _skip(self, now_s: float) -> list[Verdict]:
+        """What an order to leave a batch out asks for."""
+        return [] if self._stages.skipping is None else self._stages.skipping.orders(now_s)
 
     def _grow(self, now_s: float) -> list[Verdict]:
         """What a job that is short asks for, once a standby is ready to join it."""

@@ -5,6 +5,10 @@ order) is taken as it is. For every other failure the memory of the same code ve
 
 | what is remembered | the failure is | kind of trouble |
 |---|---|---|
+| numbers of all ranks, at a batch that did it before | the data's: it comes again after a resume | data, seen before |
+| numbers of all ranks | the data's or the program's | data |
+| one rank's numbers, at a batch that did it on another machine | the data's: it follows the batch | data, seen before |
+| one rank's numbers on the same machine; the batch of before was done again, and went well | the machine's | machine |
 | its fingerprint, on another machine | the program's | program |
 | the same rank failed the same way on another machine | the program's: it follows the rank | program |
 | the same step, made after a resume, though the machine accused then was exchanged | the program's or the data's | program |
@@ -14,6 +18,7 @@ order) is taken as it is. For every other failure the memory of the same code ve
 | the same machine failed with the same ranks | unknown: a second look is needed | unknown, seen before |
 | nothing | unknown | unknown |
 
+A batch is known where the job's loader numbers them (minder.skipped_batches); without it the step stands for it, of all ranks only.
 What is done about a kind of trouble is the ladder's (minder.act.policy.ladder): here stands only whose it is.
 A hang or a slowness that has other evidence against its machine is evicted at once unless the first three rows speak. A hang in which
 one machine's ranks stand elsewhere than all others, and no more is known against it, is unknown like a crash. Sources:
@@ -31,9 +36,10 @@ from minder.model.clock import format_time
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import History
 
-__all__ = ["FOLLOWS", "STAYS", "Blame", "attribute"]
+__all__ = ["FOLLOWS", "OF_NUMBERS", "STAYS", "Blame", "attribute"]
 
 FOLLOWS, STAYS = "follows the rank", "stays with the machine"
+OF_NUMBERS = frozenset({"nonfinite", "spike", "batch"})  # sorts of failures: of one rank, of one rank, of all
 _MACHINE_SOURCES = frozenset({"signals", "absence"})
 _OF_CAUSE: dict[str, Trouble] = {"stall": "hang", "slowdown": "slow", "unknown": "slow"}
 _MOST_SHOWN = 3
@@ -57,6 +63,8 @@ def attribute(verdict: Verdict, history: History, context: PolicyContext) -> Bla
         return Blame(_plain(verdict), verdict.machines, "no failure with an identity")
     if _is_machines_own(verdict):
         return Blame(_machines_own(verdict), verdict.machines, "evidence that belongs to the machine")
+    if (numbers := _of_numbers(verdict, history, context)) is not None:
+        return numbers
     known = [failure for failure in verdict.failures if failure.kind == "program"]
     if known:
         return Blame("program", (), f"an error of the program: {_shown(known[:1])}", seen=_times(known[0], history, context))
@@ -66,7 +74,7 @@ def attribute(verdict: Verdict, history: History, context: PolicyContext) -> Bla
 def _plain(verdict: Verdict) -> Trouble:
     """By the verdict alone."""
     if verdict.kind == "job":
-        return "order" if {"order", "grow", "update"} & set(verdict.sources) else "standstill"
+        return "order" if {"order", "grow", "update", "skip"} & set(verdict.sources) else "standstill"
     return _OF_CAUSE.get(verdict.cause) or _machines_own(verdict)
 
 
@@ -86,6 +94,48 @@ def _is_machines_own(verdict: Verdict) -> bool:
         return False
     broken = any(failure.kind == "machine" for failure in verdict.failures)
     return broken or verdict.cause == "absence" or not _MACHINE_SOURCES.isdisjoint(verdict.sources)
+
+
+def _of_numbers(verdict: Verdict, history: History, context: PolicyContext) -> Blame | None:
+    """Numbers that went wrong, by the batch: the data's, or surely the machine's; None where the batch says nothing."""
+    failure = next((item for item in verdict.failures if item.sort in OF_NUMBERS), None)
+    if failure is None:
+        return None
+    past = [item for item in history.failures if item.sort in OF_NUMBERS and _counts(item, failure, context)]
+    again = [item for item in past if _is_same_batch(item, failure)]
+    if failure.sort == "batch":
+        where = f"step {failure.step}" if failure.batch is None else f"batch {failure.batch} (step {failure.step})"
+        if again:
+            return Blame("data", (), f"the data or the program: {where} again, in all ranks: {_shown(again[-1:])}", seen=_lives(again))
+        return Blame("data", (), f"the data or the program: all ranks at {where}; the same batch after a resume says that it is the data")
+    elsewhere = [item for item in again if item.sort == "batch" or item.machine != failure.machine]
+    if elsewhere and failure.batch is not None:
+        finding = FOLLOWS if _shares(elsewhere, failure) else ""
+        say = f"the data: it follows batch {failure.batch}, now on {failure.machine}: {_shown(elsewhere)}"
+        return Blame("data", (), say, finding, seen=_lives(elsewhere))
+    passed = [item for item in past if item.sort == failure.sort == "nonfinite" and _went_well_since(item, failure)]
+    if passed:
+        say = f"not the data: batch {passed[-1].batch} was done again and went well, now batch {failure.batch} on the same machine"
+        return Blame("machine", (failure.machine,), f"{STAYS}: {say}: {_shown(passed)}", STAYS, seen=len(passed))
+    return None
+
+
+def _is_same_batch(item: Failure, failure: Failure) -> bool:
+    """By its number, which skips do not move; of all ranks' numbers by the step where batches have no number."""
+    if item.batch is not None or failure.batch is not None:
+        return item.batch == failure.batch
+    return item.sort == failure.sort == "batch" and item.step is not None and item.step == failure.step
+
+
+def _went_well_since(item: Failure, failure: Failure) -> bool:
+    """The same ranks on the same machine came past the batch at which they failed."""
+    known = item.batch is not None and failure.batch is not None and item.batch < failure.batch
+    return known and item.machine == failure.machine and set(item.ranks) == set(failure.ranks)
+
+
+def _lives(items: Sequence[Failure]) -> int:
+    """In how many generations."""
+    return len({(item.generation, item.time_s if not item.generation else 0.0) for item in items})
 
 
 def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> Blame:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minder.act.policy.blame import Blame
+from minder.act.policy.blame import OF_NUMBERS, Blame
 from minder.act.policy.context import PolicyContext, Rollback
 from minder.act.policy.ladder import ACTION_OF, Rung
+from minder.model.batch_ranges import parse_ranges
 from minder.model.decision import Climb, PassedOver, Reason
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import History
 
-__all__ = ["PASSED_ON", "climbed", "is_for", "passed_beside", "why_not"]
+__all__ = ["PASSED_ON", "bad_batch", "climbed", "is_for", "passed_beside", "why_not", "why_not_skipped"]
 
 # A rung that a stage stopped with one of these cannot be used here, and the next one is looked at. What else stops it (a pause, a budget,
 # a dry run) is for a person, and ends the climb.
@@ -19,6 +20,7 @@ PASSED_ON: frozenset[Reason] = frozenset({"no_trial", "no_standby"})
 _WORDS = {
     "diagnose": "stop-time diagnosis",
     "rollback": "the rollback of the last update of the job's code",
+    "skip_batch": "leaving a batch out",
     "replay": "dual-phase replay",
     "probes": "probes beside the restart",
 }
@@ -32,6 +34,8 @@ def is_for(item: Rung, verdict: Verdict) -> bool:
 
 def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, context: PolicyContext, window_s: float) -> PassedOver | None:
     """Why this rung cannot be used now, or None."""
+    if item.rung == "skip_batch" and (kept := why_not_skipped(blame, verdict, context)) is not None:
+        return kept
     if item.rung not in context.offers:
         return PassedOver(item.rung, "not_available", f"{_WORDS.get(item.rung, item.rung)} is not available here")
     if item.rung == "rollback" and (why := _kept(blame, verdict, history, context)):
@@ -50,6 +54,30 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
     if used >= item.times:
         found = next((climb.finding for climb in reversed(past) if climb.finding), "")
         return PassedOver(item.rung, "used_up", f"{used} of {item.times} for this trouble already" + (f": {found}" if found else ""))
+    return None
+
+
+def bad_batch(verdict: Verdict) -> int | None:
+    """The batch that a verdict on numbers is about; None where its failures name none."""
+    return next((item.batch for item in verdict.failures if item.sort in OF_NUMBERS and item.batch is not None), None)
+
+
+def why_not_skipped(blame: Blame, verdict: Verdict, context: PolicyContext) -> PassedOver | None:
+    """Why minder does not leave the batch out by itself; where a person can, with the command."""
+    batch, skips, name = bad_batch(verdict), context.skips, "skip_batch"
+    if skips is None or "skip_batch" not in context.offers:
+        return PassedOver(name, "not_available", "the job's loader does not skip: it has to ask minder.skipped_batches()")
+    if batch is None:
+        return PassedOver(name, "not_available", "the batch is not known")
+    if any(batch in item for item in parse_ranges(skips.held)):
+        return PassedOver(name, "used_up", f"batch {batch} is left out already: the loader numbers batches otherwise")
+    if skips.waits:
+        return PassedOver(name, "already_in_progress", f"{skips.waits} waits, and comes with the next restart")
+    if skips.refused == "off":
+        command = f"`minder job skip {context.job.name} {batch}` leaves batch {batch} out"
+        return PassedOver(name, "not_available", f'skip_batches = "off" in [policy]: if it is the data, {command}')
+    if skips.refused == "dry_run" and blame.seen:
+        return PassedOver(name, "dry_run", f"dry run: would skip batch {batch}; --act turns it on")
     return None
 
 

@@ -13,7 +13,14 @@ from minder.model.errors import ConfigError
 
 __all__ = ["PolicyConfig"]
 
-_WHOLE = ("max_restarts", "max_restarts_per_day", "progress_steps", "max_evictions_per_job", "max_evictions_per_hour")
+_WHOLE = (
+    "max_skipped_batches",
+    "max_restarts",
+    "max_restarts_per_day",
+    "progress_steps",
+    "max_evictions_per_job",
+    "max_evictions_per_hour",
+)
 _SECONDS = (
     "breaker_window_s",
     "cooldown_s",
@@ -33,7 +40,12 @@ _SECONDS = (
     "rollback_within_s",
     "update_within_s",
 )
-_WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve"), "rollback": ("off", "auto")}
+_WORDS = {
+    "approval": ("none", "required"),
+    "approval_on_timeout": ("page", "reject", "approve"),
+    "rollback": ("off", "auto"),
+    "skip_batches": ("off", "auto"),
+}
 _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
 
 
@@ -105,6 +117,11 @@ class PolicyConfig:
     rollback_within_s: float = 3600.0
     # An update that waits for a restart gets one of its own after so long.
     update_within_s: float = 86_400.0
+    # "auto": the rung `skip_batch` leaves out a batch that made the numbers of all ranks go wrong twice, or of one rank on two machines:
+    # back to a checkpoint from before it, and on without it. "off": a person does (`minder job skip`).
+    skip_batches: str = "off"
+    # After so many batches within 24 hours, those that a person ordered among them, minder leaves out no other by itself: it pages.
+    max_skipped_batches: int = 8
     # The rungs, in order: the table [policy.ladder], below.
     ladder: LadderConfig = field(default_factory=LadderConfig)
 

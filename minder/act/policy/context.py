@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from minder.act.policy.ladder import OFFERED
 from minder.model.observation import JobView
 from minder.model.topology import Parallelism
 
-__all__ = ["PolicyContext", "Rollback", "Sizes"]
+__all__ = ["PolicyContext", "Rollback", "Sizes", "Skips"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,19 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Skips:
+    """Batches that the job leaves out. held: now, as text (minder.model.batch_ranges). today: how many were ordered within 24 hours. saved:
+    of each complete checkpoint its step, and what its run left out; None: not known. refused: why minder orders none by itself, "" where it
+    may: "off" by its setting, or "dry_run". waits: an order that the next generation applies, "" for none."""
+
+    held: str = ""
+    today: int = 0
+    saved: tuple[tuple[int, str], ...] | None = None
+    refused: Literal["", "off", "dry_run"] = ""
+    waits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyContext:
     """All that the policy knows besides verdicts and history.
 
@@ -60,6 +74,7 @@ class PolicyContext:
     `sizes`: how small the job may become; None: it never goes on with fewer machines.
     `rollback`: what can be taken back of the job's code; None: it runs what its launchers were started with.
     `update_waits`: the order of an update that the next generation applies, "" for none.
+    `skips`: batches that the job leaves out, and whether it may leave out more; None: minder only watches.
     `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do: OFFERED everywhere, WITH_LAUNCHERS
     too where its launchers run probes.
     """
@@ -90,3 +105,4 @@ class PolicyContext:
     offers: frozenset[str] = OFFERED
     rollback: Rollback | None = None
     update_waits: str = ""
+    skips: Skips | None = None

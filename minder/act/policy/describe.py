@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from minder.act.policy.config import PolicyConfig
-from minder.act.policy.ladder import ACTION_OF, TROUBLES, WITH_LAUNCHERS, WITH_UPDATES, Rung
+from minder.act.policy.ladder import ACTION_OF, TROUBLES, WITH_LAUNCHERS, WITH_SKIPS, WITH_UPDATES, Rung
 from minder.act.policy.trust import Standing, demoted_since, standing_of
 from minder.model.clock import format_time
 from minder.model.history import RuleRecord
@@ -18,6 +18,7 @@ _DOES = {
     "diagnose": "test all machines while the job stands",
     "trial": "give the suspect's ranks to another machine",
     "rollback": "take the last update of the job's code back",
+    "skip_batch": "go back to before the batch, and leave it out",
     "replay": "replay the job on groups that cross",
     "over_evict": "evict the whole parallel group",
     "evict": "evict the machine",
@@ -55,12 +56,16 @@ def _rung(rank: int, item: Rung, config: PolicyConfig) -> dict[str, Any]:
         "after": item.after,
         "beside": list(item.beside),
         "available": item.rung in ACTION_OF,
-        "needs": "launchers" if item.rung in WITH_LAUNCHERS else _needs_setting(config) if item.rung in WITH_UPDATES else None,
+        "needs": "launchers" if item.rung in WITH_LAUNCHERS else _needs_setting(item.rung, config),
     }
 
 
-def _needs_setting(config: PolicyConfig) -> str:
-    return "updates" if config.rollback == "auto" else 'rollback = "auto"'
+def _needs_setting(rung: str, config: PolicyConfig) -> str | None:
+    if rung in WITH_UPDATES:
+        return "updates" if config.rollback == "auto" else 'rollback = "auto"'
+    if rung in WITH_SKIPS:
+        return "a loader that skips" if config.skip_batches == "auto" else 'skip_batches = "auto"'
+    return None
 
 
 def ladder_rows(config: PolicyConfig) -> list[tuple[str, ...]]:

@@ -17,13 +17,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from minder.model.decision import RungName
 from minder.model.errors import ConfigError
 
-__all__ = ["ACTION_OF", "OFFERED", "PERSON", "TROUBLES", "WITH_LAUNCHERS", "WITH_UPDATES", "LadderConfig", "Rung", "Trouble", "read_ladder"]
+__all__ = [
+    "ACTION_OF",
+    "OFFERED",
+    "PERSON",
+    "TROUBLES",
+    "WITH_LAUNCHERS",
+    "WITH_SKIPS",
+    "WITH_UPDATES",
+    "LadderConfig",
+    "Rung",
+    "Trouble",
+    "read_ladder",
+]
 
-Trouble = Literal["machine", "network", "program", "unknown", "nan", "hang", "slow", "standstill", "order"]
+Trouble = Literal["machine", "network", "program", "data", "unknown", "nan", "hang", "slow", "standstill", "order"]
 TROUBLES: dict[Trouble, str] = {
     "machine": "evidence that belongs to the machine: a kernel or driver line, a lost device, silence",
     "network": "nothing but links of one machine that flap or stay down",
     "program": "an error of the program, or one that followed the rank, the step or the code to another machine",
+    "data": "all ranks' numbers go wrong at one batch, or those of one rank at the same batch on two machines",
     "unknown": "a failure that may be the machine's or the program's",
     "nan": "one rank's own gradient is not finite",
     "hang": "the job hangs, and the analysis names a machine or a parallel group",
@@ -38,13 +51,15 @@ ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "repl
     "trial": "trial",
     "reattempt": "restart",
     "rollback": "restart",
+    "skip_batch": "restart",
     "diagnose": "diagnose",
     "replay": "replay",
     "page": "page",
 }
 WITH_LAUNCHERS = frozenset({"diagnose", "probes", "replay"})  # only where the job's launchers run probes, and replay the job
 WITH_UPDATES = frozenset({"rollback"})  # only after an update, where the site lets minder take it back
-OFFERED: frozenset[str] = frozenset(ACTION_OF) - WITH_LAUNCHERS - WITH_UPDATES  # everywhere
+WITH_SKIPS = frozenset({"skip_batch"})  # only where the job's loader leaves batches out when asked to
+OFFERED: frozenset[str] = frozenset(ACTION_OF) - WITH_LAUNCHERS - WITH_UPDATES - WITH_SKIPS  # everywhere
 
 
 class _Strict(BaseModel):
@@ -73,7 +88,8 @@ class Rung(_Strict):
 
 PERSON = Rung.model_construct(rung="page", on=get_args(Trouble), times=None, after=0, beside=(), beside_s=10.0)
 
-_GO_ON = Rung(rung="reattempt", on=("program", "standstill", "order"))
+_GO_ON = Rung(rung="reattempt", on=("program", "data", "standstill", "order"))
+_SKIP = Rung(rung="skip_batch", on=("data",), after=1)
 _ISOLATE = (
     Rung(rung="over_evict", on=("hang", "slow")),
     Rung(rung="evict", on=("machine", "network", "hang", "slow")),
@@ -81,6 +97,7 @@ _ISOLATE = (
 _ORDERS: dict[str, tuple[Rung, ...]] = {
     "default": (
         Rung(rung="rollback", on=("program",), times=1, after=1),
+        _SKIP,
         _GO_ON,
         Rung(rung="reattempt", on=("unknown",), times=1, beside=("probes",)),
         Rung(rung="rollback", on=("unknown",), times=1, after=1),
@@ -92,6 +109,7 @@ _ORDERS: dict[str, tuple[Rung, ...]] = {
     ),
     "published": (
         Rung(rung="rollback", on=("program",), times=1),
+        _SKIP,
         _GO_ON,
         Rung(rung="diagnose", on=("unknown", "nan"), times=1),
         Rung(rung="reattempt", on=("unknown", "nan"), times=1),

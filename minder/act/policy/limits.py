@@ -15,6 +15,7 @@ __all__ = [
     "GROW",
     "HANG",
     "ORDER",
+    "SKIP",
     "UPDATE",
     "breaker",
     "budgets",
@@ -31,8 +32,8 @@ __all__ = [
 
 HOUR_S = 3600.0
 # sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it, it is to grow again
-HANG, ORDER, GROW, UPDATE = "hang", "order", "grow", "update"
-ASKED = frozenset({ORDER, GROW, UPDATE})  # of them those that are asked of a job that works
+HANG, ORDER, GROW, UPDATE, SKIP = "hang", "order", "grow", "update", "skip"
+ASKED = frozenset({ORDER, GROW, UPDATE, SKIP})  # of them those that are asked of a job that works
 _MOST_TOLD = 4
 
 
@@ -171,8 +172,12 @@ def would_restart(case: Case) -> Ruling:
         return stops("none", "tier_too_low", "no standby is ready to join: nothing to restart for")
     if UPDATE in case.verdict.sources and not case.context.update_waits:
         return stops("none", "tier_too_low", "the update is applied already: nothing to restart for")
+    if SKIP in case.verdict.sources and (case.context.skips is None or not case.context.skips.waits):
+        return stops("none", "tier_too_low", "the order is applied already, or failed: nothing to restart for")
     if HANG in case.verdict.sources and not case.context.hangs:
         return stops("none", "tier_too_low", "the job moves again: nothing to restart")
     if case.config.dry_run:
-        return stops("page", "dry_run", f"dry run: would restart {case.context.job.name} in place; --act turns restarts of living jobs on")
+        name = case.context.job.name
+        said = f"skip batches of {name} and restart it" if SKIP in case.verdict.sources else f"restart {name} in place"
+        return stops("page", "dry_run", f"dry run: would {said}; --act turns restarts of living jobs on")
     return passes()

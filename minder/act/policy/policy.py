@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast, get_args
 
-from minder.act.policy import approval, domains, limits, timing, trial, trust
+from minder.act.policy import approval, domains, limits, skipping, timing, trial, trust
 from minder.act.policy.blame import Blame, attribute
 from minder.act.policy.case import Case, Stage
-from minder.act.policy.climb import PASSED_ON, climbed, is_for, passed_beside, why_not
+from minder.act.policy.climb import PASSED_ON, bad_batch, climbed, is_for, passed_beside, why_not
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.ladder import ACTION_OF, Rung
@@ -28,6 +28,7 @@ __all__ = [
     "RESTART_STAGES",
     "RETRY_REASONS",
     "ROLLBACK_STAGES",
+    "SKIP_STAGES",
     "TRIAL_STAGES",
     "Policy",
     "operation_name",
@@ -84,6 +85,10 @@ DIAGNOSE_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_diagnose))
 REPLAY_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_replay))
 RESTART_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_restart))
 ROLLBACK_STAGES = (*_WHOLE_JOB, ("checkpoint", timing.readable), ("dry_run", limits.would_restart))
+SKIP_STAGES = (
+    *_WHOLE_JOB, ("bound", skipping.bounded), ("checkpoint", skipping.saved_before), ("dry_run", skipping.would_skip)
+)  # fmt: skip
+_STAGES_OF_RUNG: dict[str, tuple[tuple[str, Stage], ...]] = {"rollback": ROLLBACK_STAGES, "skip_batch": SKIP_STAGES}
 _RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
 _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
 _STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES, "replay": REPLAY_STAGES}
@@ -152,7 +157,7 @@ class Policy:
                 continue
             decision = self._on(item, action, blame, around, passed)
             if decision.action != "page" or decision.reason not in PASSED_ON:
-                stopped = item.rung == "rollback" and decision.reason == "not_available"
+                stopped = item.rung in _STAGES_OF_RUNG and decision.reason in ("not_available", "used_up")
                 return "page" if stopped else action, decision  # a person is called, and dead workers are started again as they were
             tried[action] = decision
             passed = [*decision.passed_over]
@@ -165,7 +170,9 @@ class Policy:
         """The decision of one rung, by its stages."""
         machines = () if action in _OF_THE_JOB else blame.machines
         back = around.context.rollback if item.rung == "rollback" else None
-        name = operation_name(replace(around.verdict, machines=machines), action if back is None else "rollback", around.context)
+        batch = bad_batch(around.verdict) if item.rung == "skip_batch" else None
+        what = "skip" if batch is not None else action if back is None else "rollback"
+        name = operation_name(replace(around.verdict, machines=machines), what, around.context)
         case = replace(around, action=action, operation_id=name, machines=machines, rung=item.rung, trouble=blame.trouble)
         beside = passed_beside(item, around.context) if item.beside else ()
         missing = {skipped.rung for skipped in beside}
@@ -173,6 +180,8 @@ class Policy:
         if back is not None and decision.action == action:
             said = f"update {back.of} is taken back to {back.to}: first seen after it; {blame.say}"
             decision = replace(decision, update=back.to, detail=said)
+        if batch is not None and decision.action == action:
+            decision = replace(decision, skip=str(batch), detail=f"batch {batch} is left out from now on: {blame.say}")
         return _placed(decision, (*passed, *beside), self._climbed(around))
 
     def _climbed(self, around: Case) -> tuple[Climb, ...]:
@@ -245,7 +254,8 @@ class Policy:
             found = [self._on(_MEANWHILE, "restart", blame, around, stuck[0].passed_over)]
             paged = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
             found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not paged]
-        kept = [decision for decision in found if decision.action == "restart"][:1]
+        restarts = [decision for decision in found if decision.action == "restart"]
+        kept = sorted(restarts, key=lambda decision: not decision.skip)[:1]  # its crash is an echo of a bad batch
         return kept + [_wait_for(kept[0], item) if item.action == "restart" else item for item in found if item not in kept]
 
     def _too_often(self, decisions: Sequence[Decision], history: History) -> list[Decision]:
@@ -280,7 +290,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
     action: Literal["evict", "trial", "restart", "diagnose", "replay", "page", "none"] = case.action
     reason: Reason = "act"
     detail = f"every stage passed: {case.action}" if blame is None or not case.verdict.failures else f"{case.action}: {blame.say}"
-    for name, stage in ROLLBACK_STAGES if case.rung == "rollback" else _STAGES[case.action]:
+    for name, stage in _STAGES_OF_RUNG.get(case.rung) or _STAGES[case.action]:
         ruling = stage(case)
         lines.append(f"{name}: {ruling.say}")
         cost, size = ruling.price or cost, ruling.size or size

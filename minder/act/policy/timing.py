@@ -17,6 +17,8 @@ def tier(case: Case) -> Ruling:
         return passes("pass, workers are dead")
     if verdict.tier == "watch":
         return stops("none", "tier_too_low", "tier watch: noted only")
+    if case.rung == "skip_batch":
+        return passes(f"pass, tier {verdict.tier}: no machine goes for it")
     if verdict.tier == "page" and case.trouble == "network" and case.rung == "evict":
         return passes("pass, alerts of the network evict here (policy.ladder.network_alerts)")
     if verdict.tier == "page" and (other := _contradicts(case)):

@@ -5,7 +5,9 @@ Of one machine's own numbers: it may compute wrongly. Of all machines': the data
 **Not finite** (`NumericRule`). A NaN in one machine's own gradient is found before the all-reduce spreads it: hardware that computes
 wrongly, or that rank's data. Without a guard on the gradient, a loss of one rank alone that is not finite says the same, where other ranks
 report theirs too. One look cannot tell the two apart, so the suspicion carries its rank and step: the policy exchanges the machine on
-trial, and remembers whether the NaN follows the rank. Every machine at once is the data or the code (ByteRobust, arXiv 2509.16293).
+trial, and remembers whether the NaN follows the rank. Every machine at once is the data or the code (ByteRobust, arXiv 2509.16293): one
+failure of sort "batch", by which the policy knows the same batch again. Of losses alone even that is not sure, since a mean over all ranks
+is not finite on all: the evidence says what would show it.
 
 **Spikes** (`SpikeRule`). One machine's own gradient spikes while the others' show none; a spike of all of them, or of the job's loss or
 gradient norm, is the data or the code. The trigger of five times is ByteRobust's, g squared over 5,000 v is SPAM's (arXiv 2501.06842), and
@@ -90,6 +92,13 @@ class NumericRule:
             self._seen = {}
         self._seen.setdefault(machine, report)
 
+    def _which(self, machines: int, of: int) -> Evidence:
+        """One rank's hardware, or what all ranks share."""
+        if self._what == "gradient":
+            return Evidence("job", None, f"own gradients on {machines} of {of} machines at once, before the all-reduce: data or program")
+        say = "cannot tell one rank from all: the loss may be the mean over all ranks"
+        return Evidence("job", None, f"{say}; install_gradient_guard(model), or heartbeat(own_loss=...), would say which")
+
     def _suspect(self, observation: Observation) -> Suspect:
         since_s = min(item[0] for item in self._seen.values())
         evidence = tuple(
@@ -106,12 +115,22 @@ class NumericRule:
         )
         everybody = len(machines) >= len(observation.job.machines)
         if everybody or self._alone() or len(machines) > max(1, len(observation.job.machines) // 2):
-            return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence, failures=failures)
+            whole = _of_all([(machine, *self._seen[machine]) for machine in machines], observation.job.generation, f"{said} in all ranks")
+            evidence = (*evidence[:_MOST], self._which(len(machines), len(observation.job.machines)))
+            return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence, failures=whole)
         if len(machines) > 1:
             return Suspect(observation.now_s, self.name, "group", machines, "numeric", 0.6, since_s, "page", evidence, failures=failures)
         return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence, failures=failures)
 
 
+def _of_all(reports: Sequence[tuple[str, float, int | None, int | None]], generation: int, text: str) -> tuple[Failure, ...]:
+    """What all ranks reported, as one failure: (machine, time, rank, step) each."""
+    first = min(reports, key=lambda item: item[1])
+    ranks = tuple(sorted(rank for _, _, rank, _ in reports if rank is not None))
+    return (Failure(first[1], first[0], ranks, "batch", step=first[3], generation=generation, text=text),)
+
+
+_MOST = 11  # lines of evidence of single ranks
 _SPIKE_SETTLE_S = 4.0  # agents that sample every second have reported by then
 _REPEATS = 3  # steps at which one machine alone spiked, after which it is no odd batch any more
 _ECHO_STEPS = 32  # as long as the usual value takes to be another one
@@ -227,16 +246,23 @@ class SpikeRule:
 
     def _few(self, machines: tuple[str, ...], reports: Sequence[_Report], now_s: float) -> Suspect:
         self._alone_step = max(self._alone_step, reports[0].step)
+        failures = tuple(self._failure(item) for item in reports if item.machine is not None and item.rank is not None)
         if len(machines) > 1:
             evidence = tuple(_evidence(item, f"{len(machines)} machines at this step and the others not; {_HARDWARE}") for item in reports)
-            return Suspect(now_s, self.name, "group", machines, "numeric", _SINGLE, _since(reports), "page", evidence)
+            return Suspect(now_s, self.name, "group", machines, "numeric", _SINGLE, _since(reports), "page", evidence, failures=failures)
         known = self._alone.setdefault(machines[0], [])
         known.append(reports[0])
         sure = len(known) >= _REPEATS
         tier: Tier = "evict" if sure else "page"
         why = f"no other machine's did, {len(known)} times now" if len(known) > 1 else f"no other machine's did; {_HARDWARE}"
         evidence = tuple(_evidence(item, why) for item in known[-_REPEATS:])
-        return Suspect(now_s, self.name, "machine", machines, "numeric", _REPEATED if sure else _SINGLE, _since(known), tier, evidence)
+        confidence = _REPEATED if sure else _SINGLE
+        return Suspect(now_s, self.name, "machine", machines, "numeric", confidence, _since(known), tier, evidence, failures=failures)
+
+    def _failure(self, report: _Report) -> Failure:
+        assert report.machine is not None and report.rank is not None
+        text, generation = "own gradient spikes", self._generation or 0
+        return Failure(report.time_s, report.machine, (report.rank,), "spike", step=report.step, generation=generation, text=text)
 
     def _judge_job(self, ripe: Sequence[_Report], observation: Observation) -> Iterator[Suspect]:
         """Loss and gradient norm: where several machines report theirs, a reduced one is the same on all. One rank's own loss is not
@@ -255,7 +281,9 @@ class SpikeRule:
 
     def _whole_job(self, reports: Sequence[_Report], now_s: float, why: str) -> Suspect:
         evidence = tuple(_evidence(item, why) for item in reports)
-        return Suspect(now_s, self.name, "job", (), "numeric", _WHOLE_JOB, _since(reports), "page", evidence)
+        rows = [(item.machine or "", item.time_s, item.rank, item.step) for item in reports]
+        failures = _of_all(rows, self._generation or 0, f"{reports[0].what} spikes in the whole job")
+        return Suspect(now_s, self.name, "job", (), "numeric", _WHOLE_JOB, _since(reports), "page", evidence, failures=failures)
 
 
 def _others_answer(machines: Sequence[str], observation: Observation) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from minder.edge.checkpoint import resumed
 from minder.edge.checkpoint.folder_tier import FolderTier
 from minder.edge.checkpoint.memory_tier import MemoryTier
 from minder.model.errors import CheckpointError
@@ -108,4 +109,6 @@ class Checkpointer:
         All ranks take the same one. Raises CheckpointError if all that there was is damaged or lost (starting from nothing in silence
         would lose the run), or if one is whole but does not fit the given state.
         """
-        return self._tier.load_latest(state)
+        step = self._tier.load_latest(state)
+        resumed.note(step)
+        return step

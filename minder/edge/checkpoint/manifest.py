@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minder.model.batch_ranges import SKIP_BATCHES, BatchRangesError, consumed_alike, format_ranges, parse_ranges
 from minder.model.errors import CheckpointError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ManifestFile",
     "checkpoint_path",
     "complete_checkpoints",
+    "fits_skips",
     "newest_generation",
     "newest_step",
     "own_version",
@@ -51,7 +53,8 @@ class ManifestFile:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A complete checkpoint: the state after `step` steps, written by `world_size` ranks of `generation`. any_size: another number of ranks
-    can read it. update, code_version: the version of the job's code that wrote it; 0 and "" where none is known."""
+    can read it. update, code_version: the version of the job's code that wrote it; 0 and "" where none is known. skipped: batches that its
+    run leaves out (minder.model.batch_ranges)."""
 
     path: Path
     step: int
@@ -62,6 +65,7 @@ class Manifest:
     any_size: bool = True
     update: int = 0
     code_version: str = ""
+    skipped: str = ""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -85,30 +89,44 @@ def complete_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
 
 
 def readable_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
-    """The complete ones without those of versions whose checkpoints this process does not read (MINDER_CHECKPOINTS_NOT_OF). Raises
-    CheckpointError where only such are left: to begin anew in silence would lose the run."""
+    """The complete ones without those of versions whose checkpoints this process does not read (MINDER_CHECKPOINTS_NOT_OF), and without
+    those that have learned from a batch which this run leaves out (MINDER_SKIP_BATCHES). Raises CheckpointError where only such are left:
+    to begin anew in silence would lose the run."""
     found = complete_checkpoints(directory)
     not_of = {int(text) for text in os.environ.get("MINDER_CHECKPOINTS_NOT_OF", "").split(",") if text.isdigit()}
+    skipped = os.environ.get(SKIP_BATCHES, "")
     left = [manifest for manifest in found if manifest.update not in not_of]
+    fitting = [manifest for manifest in left if fits_skips(manifest, skipped)]
+    if left and not fitting:
+        raise CheckpointError(
+            f"all {len(left)} complete checkpoints in {directory} have learned from other batches than this run, which leaves out "
+            f"{skipped or 'none'}: move them away to start again, or take the skip back with `minder job skip JOB --undo`"
+        )
     if found and not left:
         raise CheckpointError(
             f"all {len(found)} complete checkpoints in {directory} were written by updates that this version does not read: "
             "move them away to start again, or set checkpoints_compatible = true"
         )
-    return left
+    return fitting
 
 
-def own_version() -> tuple[int, str]:
-    """(update, code version) of the code that runs in this process, as its launcher says."""
+def own_version() -> tuple[int, str, str]:
+    """(update, code version, batches that are left out) of this process, as its launcher says."""
     number = os.environ.get("MINDER_UPDATE", "")
-    return int(number) if number.isdigit() else 0, os.environ.get("MINDER_CODE_VERSION", "")[:64]
+    skipped = format_ranges(parse_ranges(os.environ.get(SKIP_BATCHES, "")))
+    return int(number) if number.isdigit() else 0, os.environ.get("MINDER_CODE_VERSION", "")[:64], skipped
 
 
-def newest_step(directory: str | os.PathLike[str], not_of: Collection[int] = ()) -> int | None:
+def newest_step(directory: str | os.PathLike[str], not_of: Collection[int] = (), skipped: str = "") -> int | None:
     """The step of the checkpoint that a new generation would resume from; None where none is complete. not_of: updates whose checkpoints it
-    does not read. Raises CheckpointError, OSError."""
-    found = [manifest for manifest in complete_checkpoints(directory) if manifest.update not in not_of]
+    does not read. skipped: batches that it leaves out. Raises CheckpointError, OSError."""
+    found = [item for item in complete_checkpoints(directory) if item.update not in not_of and fits_skips(item, skipped)]
     return found[0].step if found else None
+
+
+def fits_skips(manifest: Manifest, skipped: str) -> bool:
+    """Whether what it holds was learned from the batches that a run which leaves these out has had by then."""
+    return consumed_alike(manifest.step, parse_ranges(manifest.skipped), parse_ranges(skipped))
 
 
 def why_same_size(directory: str | os.PathLike[str]) -> str:
@@ -170,9 +188,10 @@ def publish(manifest: Manifest) -> None:
 
 def prune(directory: str | os.PathLike[str], published: Manifest, keep: int) -> None:
     """After `published` counts: remove all but the newest `keep` complete ones, and unfinished ones older than it. The newest one that
-    another version of the job's code wrote stays: a rollback may have nothing else to go on from."""
+    another version of the job's code wrote stays: a rollback may have nothing else to go on from. What has learned from a batch that this
+    run leaves out does not count among those that are kept: it must not push out what the run can go on from."""
     complete = complete_checkpoints(directory)
-    kept = {manifest.path for manifest in complete[:keep]}
+    kept = {manifest.path for manifest in [item for item in complete if fits_skips(item, published.skipped)][:keep]}
     kept |= {manifest.path for manifest in [item for item in complete if item.update != published.update][:1]}
     for path in _folders(directory):
         step, generation = _identity(path)
@@ -206,8 +225,8 @@ def _read(path: Path) -> Manifest | None:
         any_size = bool(content.get("any_size", True))
         update, version = int(content.get("update", 0)), str(content.get("code_version", ""))
         about = (content["step"], content["generation"], content["world_size"], content["time_s"])
-        manifest = Manifest(path, *about, files, any_size, update, version)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        manifest = Manifest(path, *about, files, any_size, update, version, format_ranges(parse_ranges(content.get("skipped", ""))))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, BatchRangesError):
         return None  # absent, cut off, or nonsense: not complete
     fits = content.get("format") == _FORMAT and digest == _digest(content) and (manifest.step, manifest.generation) == _identity(path)
     safe = all(Path(file.name).name == file.name for file in files)
@@ -225,6 +244,7 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         **({} if manifest.any_size else {"any_size": False}),
         **({"update": manifest.update} if manifest.update else {}),
         **({"code_version": manifest.code_version} if manifest.code_version else {}),
+        **({"skipped": manifest.skipped} if manifest.skipped else {}),
     }
 
 

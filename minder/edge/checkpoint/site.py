@@ -45,10 +45,13 @@ def site_checkpoints(directory: str | os.PathLike[str]) -> list[SiteCheckpoint]:
     return sorted([*filter(None, found), *_nvrx(entries)], key=lambda each: (each.step, each.is_pinned), reverse=True)
 
 
-def newest_site_step(directory: str | os.PathLike[str], not_of: Collection[int] = ()) -> int | None:
+def newest_site_step(directory: str | os.PathLike[str], not_of: Collection[int] = (), skipped: str = "") -> int | None:
     """The step that a new generation would resume from: minder's own newest one, else the newest that is surely complete; None where none
-    is. not_of: updates of the job's code whose checkpoints of minder's it does not read. Raises OSError."""
-    own = newest_step(directory, not_of)
+    is. not_of: updates of the job's code whose checkpoints of minder's it does not read. skipped: batches that it leaves out; what others
+    wrote does not say which batches it has learned from, so then it is not known. Raises OSError."""
+    own = newest_step(directory, not_of, skipped)
+    if own is None and skipped:
+        return None
     return own if own is not None else next((each.step for each in site_checkpoints(directory) if each.missing == ""), None)
 
 

@@ -53,6 +53,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         workers = to_json(supervisor.views())
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
         offers = ["probes", "probes beside", "replay", *(["updates", "warm updates"] if supervisor.updates.offered else [])]
+        offers += ["skips"] if supervisor.skips else []
         found |= {"update": supervisor.update}
         return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 

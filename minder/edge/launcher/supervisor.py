@@ -60,6 +60,7 @@ class Supervisor:
         self.updates = Updates(settings)
         self.update = 0  # that workers are started with
         self._ending = False
+        self._skips: dict[int, bool] = {}  # slot with a rank of this generation: whether its loader leaves batches out when asked to
         self.tally = Tally()
 
     def start(self) -> None:
@@ -85,6 +86,8 @@ class Supervisor:
             self._operations.popitem(last=False)
         self.generation = request.generation
         named = {assignment.slot: assignment for assignment in request.assignments}
+        if request.desired == "run":
+            self._skips = dict.fromkeys(named, False)
         for slot in self._slots:
             mine = named.get(slot.index)
             desired = request.desired if request.desired != "run" or mine is not None else "parked"
@@ -113,6 +116,11 @@ class Supervisor:
 
     def views(self) -> list[WorkerView]:
         return [self._view(slot) for slot in self._slots]
+
+    @property
+    def skips(self) -> bool:
+        """Whether every rank of the newest generation here asked which batches to leave out, also those that have ended since."""
+        return bool(self._skips) and all(self._skips.values())
 
     async def follow_logs(self) -> None:
         """Until cancelled: keep logs below their limit, hand steps that they show to workers that never beat, and keep the checkpoint
@@ -166,7 +174,9 @@ class Supervisor:
     def heard(self, slot: Slot, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
         """A worker said something (Witness)."""
         kind = message.get("kind")
-        if kind == "waiting":
+        if kind == "skips" and slot.index in self._skips:
+            self._skips[slot.index] = True
+        elif kind == "waiting":
             self._emit("waiting", worker, f"worker of slot {slot.index} waits at the barrier", time.time(), slot=slot.index)
         elif kind in ("exception", "nonfinite"):
             data = {key: value for key, value in message.items() if key not in ("kind", "time_s", "message", "generation")}

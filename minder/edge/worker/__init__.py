@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "Interrupted",
+    "MomentReset",
     "NonFiniteGradient",
     "check_gradient",
     "fingerprint",
@@ -20,6 +21,7 @@ __all__ = [
     "phase",
     "replay",
     "run",
+    "skipped_batches",
     "trace_step",
 ]
 
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     from minder.edge.worker.dumps import keep_dumps
     from minder.edge.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
     from minder.edge.worker.gradients import check_gradient, install_gradient_guard
+    from minder.edge.worker.moments import MomentReset
     from minder.edge.worker.pulse import heartbeat, phase
     from minder.edge.worker.replay_plan import replay
+    from minder.edge.worker.skips import skipped_batches
     from minder.edge.worker.tracer import trace_step
 
 _HOME = {
@@ -38,9 +42,11 @@ _HOME = {
     "replay": "replay_plan",
     "run": "barrier",
     "Interrupted": "failures",
+    "MomentReset": "moments",
     "NonFiniteGradient": "failures",
     "fingerprint": "failures",
     "is_victim": "failures",
+    "skipped_batches": "skips",
     "trace_step": "tracer",
     "keep_dumps": "dumps",
     "check_gradient": "gradients",

@@ -44,18 +44,18 @@ def check_gradient(
     """Whether this rank's own gradient (any tensor, before it is reduced) is finite; for loops that reduce it themselves.
 
     If not, it is reported to the heartbeat page and the launcher, and action "raise" raises NonFiniteGradient. step: the one under way
-    (default: the last heartbeat's, plus one). past: one object for the whole loop, with which spikes are reported as well; part: which of
-    several tensors of a step this is. On an accelerator this waits for the gradient.
+    (default: the one after the last heartbeat, or after the step that `Checkpointer` loaded). past: one object for the whole loop, with
+    which spikes are reported as well; part: which of several tensors of a step this is. On an accelerator this waits for the gradient.
     """
     norm = _norm(flat_N)
     if math.isfinite(norm):
         if past is not None:
-            step = pulse.last_step() + 1 if step is None else step
+            step = pulse.next_step() if step is None else step
             usual = past.look((part, flat_N.numel()), norm * norm, step)
             if usual is not None:
                 pulse.beat_spike(step, norm * norm, usual)
         return True
-    step = pulse.last_step() + 1 if step is None else step
+    step = pulse.next_step() if step is None else step
     message = f"this rank's own gradient is not finite before the all-reduce of step {step}"
     pulse.beat_nonfinite(step)
     control = current()

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from minder.edge.checkpoint import resumed
+from minder.edge.worker.own_numbers import OwnNumbers
 from minder.model.private import make_meeting, meeting_mode
 from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, SAID_NAN, HeartbeatPage
 
@@ -28,6 +30,7 @@ _page_pid = 0
 _failed_pid = 0  # the process in which opening the page failed: it stays silent
 _forked = False  # the page is the parent's
 _swallowed = 0
+_own = OwnNumbers()
 _not_by_script = 0  # records on the page that no heartbeat of the script wrote
 
 
@@ -38,11 +41,16 @@ def heartbeat(
     *,
     samples: float | None = None,
     tokens: float | None = None,
+    own_loss: float | None = None,
+    own_grad_norm: float | None = None,
     **ignored: Any,
 ) -> None:
     """Say that `step` is done. Never raises and never blocks; unknown keywords are ignored.
 
     samples or tokens: the work of this step, of all ranks together, for relative MFU; tokens count where both are given.
+
+    own_loss and own_grad_norm are this rank's, before anything is reduced: they tell one rank's wrong numbers from a batch that is bad for
+    all. A loop with `install_gradient_guard` needs neither.
 
     loss and grad_norm are numbers or CPU tensors of one element. A tensor on an accelerator is not read, since reading it
     would wait for the device: pass `loss.item()` where the loop reads it anyway.
@@ -59,6 +67,8 @@ def heartbeat(
             grad_norm = _NAN if grad_norm is None else _number(grad_norm)
         elif grad_norm != grad_norm:
             grad_norm = SAID_NAN
+        if own_loss is not None or own_grad_norm is not None:
+            _look_at_own(step, own_loss, own_grad_norm)
         _beat(step, loss, grad_norm)
         if tokens is not None or samples is not None:
             _add_work(tokens, samples)
@@ -70,6 +80,14 @@ def _add_work(tokens: float | None, samples: float | None) -> None:
     amount = _number(samples if tokens is None else tokens)
     if _page is not None and _page_pid == os.getpid() and 0.0 <= amount < math.inf:
         _page.work(amount, "samples" if tokens is None else "tokens")
+
+
+def _look_at_own(step: int, loss: Any, grad_norm: Any) -> None:
+    found = _own.look(step, *(None if _is_on_device(value) else value for value in (loss, grad_norm)))
+    if found == "nonfinite":
+        beat_nonfinite(step)
+    elif found is not None:
+        beat_spike(step, *found)
 
 
 def _first_beat(step: int, loss: float, grad_norm: float) -> None:
@@ -181,17 +199,27 @@ def last_step() -> int:
     return -1 if _page is None or _page_pid != os.getpid() else _page.last_step()
 
 
+def next_step() -> int:
+    """The step under way: after the newest heartbeat, or after the checkpoint that this process went on from."""
+    return max(last_step(), resumed.last()) + 1
+
+
 def _number(value: Any) -> float:
     if value is None:
         return math.nan
-    device = getattr(value, "device", None)
-    if device is not None and getattr(device, "type", "cpu") != "cpu":
+    if _is_on_device(value):
         return math.nan
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return math.nan
     return SAID_NAN if number != number else number
+
+
+def _is_on_device(value: Any) -> bool:
+    """To read it would wait for the accelerator."""
+    device = getattr(value, "device", None)
+    return device is not None and getattr(device, "type", "cpu") != "cpu"
 
 
 def _mark_phase(name: str) -> None:

@@ -9,7 +9,18 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from minder.record.api.fields import Answer, MachineName, Request, Text
 
-__all__ = ["CodeList", "CodePiece", "CodeState", "Job", "JobDetail", "RestartRequest", "RollbackRequest", "StandbyRequest", "UpdateRequest"]
+__all__ = [
+    "CodeList",
+    "CodePiece",
+    "CodeState",
+    "Job",
+    "JobDetail",
+    "RestartRequest",
+    "RollbackRequest",
+    "SkipRequest",
+    "StandbyRequest",
+    "UpdateRequest",
+]
 
 
 class Job(Answer):
@@ -133,6 +144,18 @@ class RollbackRequest(Request):
 
     to: int | None = Field(default=None, ge=0, description="Number of the version, 0: as its launchers were started; null: the one before.")
     urgent: bool = Field(default=True, description="Whether the job is started again for it now; else it comes with its next restart.")
+    reason: Text = Field(description="Why; the next person reads it.")
+
+
+class SkipRequest(Request):
+    """Leave batches out of a running job, or train on them again."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"batches": "120-123", "reason": "the loss spikes there"}]})
+
+    batches: Annotated[str, StringConstraints(min_length=1, max_length=2000)] | None = Field(
+        default=None, description="Global batches, from 0, as numbers and ranges; null with `undo`: those of the last order."
+    )
+    undo: bool = Field(default=False, description="Whether they are trained on again.")
     reason: Text = Field(description="Why; the next person reads it.")
 
 

@@ -21,7 +21,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "time_s": "When it failed, in unix seconds.",
         "machine": "Machine that failed.",
         "ranks": "Ranks of the job on it.",
-        "sort": "`crash`, `hang`, `nonfinite` or `slow`.",
+        "sort": "`crash`, `hang`, `slow`; `nonfinite` or `spike` of one rank's numbers, `batch` of those of all ranks.",
         "kind": "`machine` where the evidence belongs to machines, else `program` or `unknown`.",
         "fingerprint": "What it is recognised by when it comes back; empty where it has no structure.",
         "step": "Newest training step before it; null if not known.",
@@ -29,6 +29,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "stepped": "Whether that generation had made a step.",
         "code_version": "Version of the training program; empty if not known.",
         "text": "The failure in words.",
+        "batch": "Global batch that its step consumed; null where the job's loader does not number them.",
     },
     "Verdict": {
         "time_s": "When it was concluded, in unix seconds.",
@@ -67,6 +68,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "size": "How many machines the job goes on with, where that changes; else null.",
         "joins": "Standbys that make the job larger, without taking another machine's place.",
         "update": "Version of the job's code that a rollback leads to, 0: as its launchers were started; null where nothing is taken back.",
+        "skip": "Batches that the job leaves out from now on, such as `120-121`; empty where none are.",
     },
     "Size": {
         "machines": "Machines that the job goes on with.",

@@ -194,6 +194,10 @@ class Client:
         """Take the last update of a job back, or go back to an earlier version."""
         return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/rollback", {"to": to, "urgent": urgent, "reason": reason}))
 
+    def skip_batches(self, job: str, reason: str, *, batches: str | None = None, undo: bool = False) -> Recorded:
+        """Leave batches ("120-123") out of a job, or train on them again; it goes back to a checkpoint from before them."""
+        return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/skips", {"batches": batches, "undo": undo, "reason": reason}))
+
     def add_standby(self, job: str, standby: StandbyRequest) -> Recorded:
         """Give a running job one more standby, where the service's settings allow its hosts."""
         return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/standbys", standby.model_dump(mode="json")))

@@ -27,7 +27,7 @@ class BlameFold:
         self.progress: list[tuple[int, float, bool]] = []
         self._failures: deque[Failure] = deque(maxlen=_MOST)
         self._trials: dict[str, Trial] = {}
-        self._told: set[tuple[str, tuple[int, ...], str, int]] = set()  # of this run: the next one counts its generations from 1
+        self._told: set[tuple[str, tuple[int, ...], str, int, int | None]] = set()  # of this run
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
@@ -45,7 +45,7 @@ class BlameFold:
         elif event.kind == kinds.TRIAL_ENDED and event.operation_id in self._trials:
             finding = str(event.payload.get("finding") or "ended")
             self._trials[event.operation_id] = replace(self._trials[event.operation_id], finding=finding)
-        elif event.kind == kinds.VERDICT and event.payload.get("tier") == "evict" and event.payload.get("kind") != "recovered":
+        elif event.kind == kinds.VERDICT and _is_remembered(event):
             self._note_failures(event)
 
     def progress_s(self, now_s: float) -> float:
@@ -97,8 +97,14 @@ def is_restart(action: PastEviction) -> bool:
     return action.action in ("restart", "trial") or (action.action in ("diagnose", "replay") and action.resumed)
 
 
-def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int]:
-    return (failure.machine, failure.ranks, failure.sort, failure.generation)
+def _is_remembered(event: LedgerEvent) -> bool:
+    """Of numbers also what only pages: the same batch may do it again."""
+    grave = event.payload.get("tier") == "evict" or event.payload.get("cause") == "numeric"
+    return grave and event.payload.get("kind") != "recovered"
+
+
+def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int, int | None]:
+    return (failure.machine, failure.ranks, failure.sort, failure.generation, failure.batch)
 
 
 def _trial(event: LedgerEvent, operation_id: str) -> Trial | None:

@@ -45,6 +45,8 @@ __all__ = [
     "SIGNAL",
     "SIGNAL_COUNT",
     "SIGNED_IN",
+    "SKIP_ASKED",
+    "SKIP_FAILED",
     "SOURCE_ERROR",
     "STANDBY_ADDED",
     "STEP_STUDY",
@@ -77,6 +79,7 @@ JOB_UNWATCHED = "job_unwatched"
 CONTROLLER_STARTED = "controller_started"
 # {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?,
 # update?: the number of the job's version, 0 or absent: as its launchers were started, update_operation?: of the order that it applies,
+# skip_batches?: all batches that it leaves out, skip_operations?: of the orders that it applies,
 # full_machines?: how many the job has at full size, where it may go on with fewer,
 # sized_in?: the generation in which it last got another number of ranks}
 GENERATION_STARTED = "generation_started"
@@ -133,6 +136,11 @@ UPDATE_ASKED = "update_asked"
 UPDATE_READY = "update_ready"
 # A launcher does not take it: nothing of it is applied, and the version before it runs on. {detail}
 UPDATE_FAILED = "update_failed"
+# An operator, or the ladder's rung "skip_batch", wants the job to leave batches out, or to leave them out no longer: it goes back to a
+# checkpoint from before them. {batches: "120-121", undo?, note, by, token?} (minder.record.incidents.skips)
+SKIP_ASKED = "skip_asked"
+# It cannot be done: nothing is left out for it. {detail}
+SKIP_FAILED = "skip_failed"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.model.telemetry.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"
