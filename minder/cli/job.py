@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from minder.cli import job_update
+from minder.cli import job_data, job_update
 from minder.cli.probes import AgentToken, ProbeNames
 
 __all__ = ["add_standby", "app", "checkpoints", "diagnose", "end", "list_jobs", "register", "restart"]
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("update")(job_update.update)
 app.command("updates")(job_update.list_updates)
 app.command("rollback")(job_update.rollback)
+app.command("data")(job_data.data)
 
 LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 

@@ -1,0 +1,202 @@
+"""The training process's side: one loader process at work, shadows that wait, and the change from one to the other."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import select
+import signal
+from collections.abc import Callable
+from multiprocessing import util
+from typing import Protocol
+
+from minder.edge.data.channel import Channel, Packet, channel_pair
+from minder.edge.data.patience import Patience
+from minder.edge.data.position import Position
+from minder.edge.data.process import BATCH, END, SNAPSHOT, START, Snapshot, Start, load_units
+from minder.edge.data.recipe import Fetched, Recipe
+from minder.model.errors import DataError
+
+__all__ = ["Loader", "LoaderProcess", "Supply"]
+
+_log = logging.getLogger("minder.data")
+_ATTEMPTS = 5
+
+
+class Loader(Protocol):
+    """What brings units in their order, once it was started."""
+
+    def start(self, start: Start, ahead: int) -> None:
+        """From a unit on; `ahead` units may lie ready."""
+
+    def receive(self, timeout_s: float) -> Packet | None:
+        """The next packet; None where none came in time, or none will come any more."""
+
+    def grant(self) -> None:
+        """One more unit may lie ready."""
+
+    def end(self) -> str:
+        """End it, whatever it does. Says how it was found: "hung", "killed by signal 9", "ended with status 1"."""
+
+
+class LoaderProcess:
+    """A process of a rank that reads data, with its workers in a process group of its own."""
+
+    def __init__(self, recipe: Recipe, inherited: tuple[Channel, ...] = ()) -> None:
+        self.channel, theirs = channel_pair()
+        context = multiprocessing.get_context(recipe.context)
+        forked = context.get_start_method() == "fork"
+        others = (self.channel, *inherited) if forked else ()
+        self._process = context.Process(target=_run, args=(theirs, others, recipe), name="minder-loader")
+        self._process.start()  # type: ignore[attr-defined, unused-ignore]
+        theirs.close()
+        self.pid: int = self._process.pid  # type: ignore[assignment]
+        self._gone = os.pidfd_open(self.pid)
+        self._closed = False
+        # multiprocessing waits for its processes when the interpreter ends: this one would wait for us
+        self._finalizer = util.Finalize(self, _kill, args=(self.pid,), exitpriority=10)
+
+    def start(self, start: Start, ahead: int) -> None:
+        try:
+            self.channel.send(START, start.first, 0.0, start)
+        except OSError:
+            return  # gone: the next `receive` says so
+        for _ in range(ahead):
+            self.channel.grant()
+
+    def receive(self, timeout_s: float) -> Packet | None:
+        # What was sent before the end still counts, so the channel is asked first. Its end is no sign: workers hold a copy of it.
+        if not self.channel.is_ready(timeout_s, self._gone):
+            return None
+        try:
+            packet = self.channel.receive()
+        except ConnectionError:
+            packet = None
+        self._closed = packet is None
+        return packet
+
+    def grant(self) -> None:
+        self.channel.grant()
+
+    def end(self) -> str:
+        if self._finalizer is None:
+            return "ended"
+        gone = self._is_gone()
+        _kill(self.pid)
+        self._process.join()
+        self._finalizer.cancel()
+        self._finalizer = None
+        os.close(self._gone)
+        self.channel.close()
+        code = self._process.exitcode or 0
+        if not gone:
+            return "hung"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+    def _is_gone(self) -> bool:
+        """A process that ends closes its files first: give it the moment between."""
+        poll = select.poll()
+        poll.register(self._gone, select.POLLIN)
+        return bool(poll.poll(1000 if self._closed else 0))
+
+
+class Supply:
+    """Units in the planned order, whatever happens to the processes that read them.
+
+    make: a new process that waits for its start. shadows: how many wait. replaced: called with the unit's number and what had happened.
+    """
+
+    def __init__(
+        self, make: Callable[[], Loader], shadows: int, patience: Patience, ahead: int, replaced: Callable[[int, str], None] | None = None
+    ) -> None:
+        self._make, self._shadows, self._patience, self._ahead = make, shadows, patience, ahead
+        self._replaced = replaced
+        self._active: Loader | None = None
+        self._waiting: list[Loader] = []
+        self._snapshot: Snapshot | None = None
+        self._position = Position()
+        self._first = True  # the next batch is the first of its process
+
+    def begin(self, first: int, position: Position, snapshot: Snapshot | None = None) -> None:
+        """The next unit that is taken is number `first`."""
+        self.end()
+        self._position, self._snapshot = position, snapshot
+        self._bring_up(first)
+
+    @property
+    def processes(self) -> list[Loader]:
+        """The one at work first, then the shadows."""
+        return ([self._active] if self._active is not None else []) + self._waiting
+
+    def snapshot(self) -> Snapshot | None:
+        """The newest one, of a dataset that keeps a state."""
+        return self._snapshot
+
+    def take(self, number: int) -> Fetched | None:
+        """Unit `number`, which follows the one that was taken last. None after the plan's last one.
+
+        Raises DataError where several processes in a row bring it not.
+        """
+        ends: list[str] = []
+        while True:
+            assert self._active is not None
+            packet = self._active.receive(self._patience.limit_s(len(ends), first=self._first))
+            if packet is None or (packet.kind != SNAPSHOT and packet.number != number):
+                ends.append(self._active.end())
+                self._replace(number, ends)
+            elif packet.kind == SNAPSHOT:
+                self._snapshot = packet.value
+            else:
+                return self._accept(packet)
+
+    def end(self) -> None:
+        """End all processes."""
+        for each in self.processes:
+            each.end()
+        self._active, self._waiting = None, []
+
+    def _accept(self, packet: Packet) -> Fetched | None:
+        assert self._active is not None
+        if packet.kind == END:
+            return None
+        assert packet.kind == BATCH
+        self._patience.learn(packet.seconds, first=self._first)
+        self._first = False
+        self._active.grant()
+        found: Fetched = packet.value
+        return found
+
+    def _replace(self, number: int, ends: list[str]) -> None:
+        self._active = None
+        if len(ends) >= _ATTEMPTS:
+            self.end()
+            raise DataError(
+                f"{_ATTEMPTS} loader processes in a row ended before a batch came (the last one {ends[-1]}): look at what they wrote on "
+                "standard error, at this machine's memory (SIGKILL is often its lack) and at the storage of the data"
+            )
+        _log.warning("a loader process %s: a shadow goes on from where the training is", ends[-1])
+        if self._replaced is not None:
+            self._replaced(number, ends[-1])
+        self._bring_up(number)
+
+    def _bring_up(self, first: int) -> None:
+        self._active = self._waiting.pop(0) if self._waiting else self._make()
+        self._first = True
+        self._active.start(Start(first, self._position, self._snapshot), self._ahead)
+        while len(self._waiting) < self._shadows:
+            self._waiting.append(self._make())
+
+
+def _run(channel: Channel, others: tuple[Channel, ...], recipe: Recipe) -> None:
+    os.setpgid(0, 0)
+    load_units(channel, others, recipe)
+
+
+def _kill(pid: int) -> None:
+    """The process and its workers. Twice: it may not have made its group yet."""
+    for send, target in ((os.killpg, pid), (os.kill, pid)):
+        try:
+            send(target, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
