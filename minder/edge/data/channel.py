@@ -113,7 +113,7 @@ class _Bytes:
     def __init__(self, tensor: torch.Tensor) -> None:
         kind = ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
         self._array = kind.from_address(tensor.data_ptr())
-        self._array.tensor = tensor  # type: ignore[attr-defined]
+        self._array.tensor = tensor
 
     def view(self) -> memoryview:
         return memoryview(self._array).cast("B")

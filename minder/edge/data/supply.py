@@ -9,7 +9,7 @@ import select
 import signal
 from collections.abc import Callable
 from multiprocessing import util
-from typing import Protocol
+from typing import Any, Protocol
 
 from minder.edge.data.channel import Channel, Packet, channel_pair
 from minder.edge.data.patience import Patience
@@ -45,17 +45,17 @@ class LoaderProcess:
 
     def __init__(self, recipe: Recipe, inherited: tuple[Channel, ...] = ()) -> None:
         self.channel, theirs = channel_pair()
-        context = multiprocessing.get_context(recipe.context)
+        context: Any = multiprocessing.get_context(recipe.context)
         forked = context.get_start_method() == "fork"
         others = (self.channel, *inherited) if forked else ()
         self._process = context.Process(target=_run, args=(theirs, others, recipe), name="minder-loader")
-        self._process.start()  # type: ignore[attr-defined, unused-ignore]
+        self._process.start()
         theirs.close()
-        self.pid: int = self._process.pid  # type: ignore[assignment]
+        self.pid: int = self._process.pid
         self._gone = os.pidfd_open(self.pid)
         self._closed = False
         # multiprocessing waits for its processes when the interpreter ends: this one would wait for us
-        self._finalizer = util.Finalize(self, _kill, args=(self.pid,), exitpriority=10)
+        self._finalizer: Any = util.Finalize(self, _kill, args=(self.pid,), exitpriority=10)
 
     def start(self, start: Start, ahead: int) -> None:
         try:
