@@ -1,4 +1,4 @@
-"""One rank of a small job on planned data, in the way of one trainer. bench/data.py starts two of them, and kills their loaders and one rank.
+"""One rank of a small job on planned data, in the way of one trainer. bench/data.py starts two, and kills loaders and one rank.
 
     RANK=0 WORLD_SIZE=1 ... python bench/jobs/planned.py ddp --output FOLDER
 

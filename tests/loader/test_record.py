@@ -103,7 +103,7 @@ def test_a_missing_line_is_unknown_but_for_the_step_under_way(tmp_path: Path) ->
     run(tmp_path, 2, range(1, 9))
     path = record_path(tmp_path, 1)
     lines = path.read_text().splitlines()
-    path.write_text("\n".join(lines[:3] + ["1 cut o"] + lines[5:-1]) + "\n")
+    path.write_text("\n".join([*lines[:3], "1 cut o", *lines[5:-1]]) + "\n")
     found = checked(tmp_path)
     assert (found.problems, found.is_right) == ((), False)
     assert found.unknown == ("1 lines of rank 1 cannot be read", "no line of rank 1 for step 3-4")

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("torch")
-pytest.importorskip("torchdata")
-
-from minder.edge.data.channel import Packet
 from minder.edge.data.patience import Patience
 from minder.edge.data.position import Position
-from minder.edge.data.process import BATCH, END, Start
-from minder.edge.data.recipe import Fetched
-from minder.edge.data.supply import Supply
 from minder.model.errors import DataError
 
+if TYPE_CHECKING:
+    from minder.edge.data.channel import Packet
+    from minder.edge.data.process import Start
+
 UNITS = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Every quick run collects this file, and has no use for the seconds that torch takes to load."""
+    global Packet, Fetched, Supply, BATCH, END
+    pytest.importorskip("torch")
+    pytest.importorskip("torchdata")
+    from minder.edge.data.channel import Packet
+    from minder.edge.data.process import BATCH, END
+    from minder.edge.data.recipe import Fetched
+    from minder.edge.data.supply import Supply
 
 
 class FakeLoader:
@@ -82,7 +91,7 @@ def test_processes_that_bring_nothing_end_the_training_with_one_line() -> None:
     replaced: list[tuple[int, str]] = []
     supply = Supply(lambda: FakeLoader(0), 1, Patience(1.0), 2, lambda number, end: replaced.append((number, end)))
     supply.begin(7, Position())
-    with pytest.raises(DataError, match="5 loader processes in a row .* killed by SIGKILL") as caught:
+    with pytest.raises(DataError, match=r"5 loader processes in a row .* killed by SIGKILL") as caught:
         supply.take(7)
     assert replaced == [(7, "killed by SIGKILL")] * 4 and "\n" not in str(caught.value)
     assert supply.processes == []
