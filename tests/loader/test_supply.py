@@ -39,7 +39,7 @@ class FakeLoader:
     def __init__(self, alive: int, out_of_order: bool = False) -> None:
         self.alive, self.out_of_order = alive, out_of_order
         self.numbers: Iterator[int] = iter(())
-        self.ended = False
+        self.ended = self.dead = False
 
     def start(self, start: Start, ahead: int) -> None:
         self.numbers = itertools.count(start.first)
@@ -56,6 +56,9 @@ class FakeLoader:
 
     def grant(self) -> None:
         pass
+
+    def is_alive(self) -> bool:
+        return not self.dead
 
     def end(self) -> str:
         self.ended = True
@@ -95,6 +98,22 @@ def test_processes_that_bring_nothing_end_the_training_with_one_line() -> None:
         supply.take(7)
     assert replaced == [(7, "killed by SIGKILL")] * 4 and "\n" not in str(caught.value)
     assert supply.processes == []
+
+
+def test_a_shadow_that_dies_while_it_waits_is_renewed() -> None:
+    made: list[FakeLoader] = []
+    replaced: list[tuple[int, str]] = []
+
+    def make() -> FakeLoader:
+        made.append(FakeLoader(UNITS))
+        return made[-1]
+
+    supply = Supply(make, 2, Patience(1.0), 2, lambda number, end: replaced.append((number, end)))
+    supply.begin(0, Position())
+    supply.take(0)
+    made[2].dead = True
+    supply.take(1)
+    assert (len(made), replaced, supply.processes) == (4, [(1, "shadow killed by SIGKILL")], [made[0], made[1], made[3]])
 
 
 def test_patience_is_learned_from_the_loaders_own_past() -> None:

@@ -36,6 +36,9 @@ class Loader(Protocol):
     def grant(self) -> None:
         """One more unit may lie ready."""
 
+    def is_alive(self) -> bool:
+        """False once it has ended."""
+
     def end(self) -> str:
         """End it, whatever it does. Says how it was found: "hung", "killed by signal 9", "ended with status 1"."""
 
@@ -79,10 +82,13 @@ class LoaderProcess:
     def grant(self) -> None:
         self.channel.grant()
 
+    def is_alive(self) -> bool:
+        return not self._is_gone(0)
+
     def end(self) -> str:
         if self._finalizer is None:
             return "ended"
-        gone = self._is_gone()
+        gone = self._is_gone(1000 if self._closed else 0)  # a process that ends closes its files first
         _kill(self.pid)
         self._process.join()
         self._finalizer.cancel()
@@ -94,17 +100,16 @@ class LoaderProcess:
             return "hung"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
 
-    def _is_gone(self) -> bool:
-        """A process that ends closes its files first: give it the moment between."""
+    def _is_gone(self, wait_ms: int) -> bool:
         poll = select.poll()
         poll.register(self._gone, select.POLLIN)
-        return bool(poll.poll(1000 if self._closed else 0))
+        return bool(poll.poll(wait_ms))
 
 
 class Supply:
     """Units in the planned order, whatever happens to the processes that read them.
 
-    make: a new process that waits for its start. shadows: how many wait. replaced: called with the unit's number and what had happened.
+    make: a new process that waits for its start. shadows: how many wait. replaced: called with the unit's number and how a process ended.
     """
 
     def __init__(
@@ -164,8 +169,17 @@ class Supply:
         self._patience.learn(packet.seconds, first=self._first)
         self._first = False
         self._active.grant()
+        self._renew_shadows(packet.number)
         found: Fetched = packet.value
         return found
+
+    def _renew_shadows(self, number: int) -> None:
+        """One that died while it waited is of no use when it is needed."""
+        for place, shadow in enumerate(self._waiting):
+            if not shadow.is_alive():
+                end = shadow.end()
+                self._waiting[place] = self._make()
+                self._report(number, f"shadow {end}")
 
     def _replace(self, number: int, ends: list[str]) -> None:
         self._active = None
@@ -175,10 +189,13 @@ class Supply:
                 f"{_ATTEMPTS} loader processes in a row ended before a batch came (the last one {ends[-1]}): look at what they wrote on "
                 "standard error, at this machine's memory (SIGKILL is often its lack) and at the storage of the data"
             )
-        _log.warning("a loader process %s: a shadow goes on from where the training is", ends[-1])
-        if self._replaced is not None:
-            self._replaced(number, ends[-1])
+        self._report(number, ends[-1])
         self._bring_up(number)
+
+    def _report(self, number: int, end: str) -> None:
+        _log.warning("loader process of this rank replaced: %s", end)
+        if self._replaced is not None:
+            self._replaced(number, end)
 
     def _bring_up(self, first: int) -> None:
         self._active = self._waiting.pop(0) if self._waiting else self._make()
