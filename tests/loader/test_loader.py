@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -244,3 +246,36 @@ def test_batches_come_whole_through_a_channel() -> None:
     packet.value["ints"][0, 0] = 9  # the receiver may write into it
     assert right.receive() is None
     right.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_loaders_end_with_the_training_process_and_not_before(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, sys, time, minder\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "loader = minder.DataLoader(list(range(64)), 8, num_workers=1)\n"
+        "for batch in loader: break\n"
+        "print(*loader.pids, flush=True)\n"
+        "os.kill(loader.pids[1], signal.SIGSTOP)\n"
+        "sys.stdin.readline()\n"
+        "for batch in loader: pass\n"
+        "print(loader.step, *loader.pids, flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdin is not None and process.stdout is not None
+    pids = process.stdout.readline().split()
+    os.killpg(process.pid, signal.SIGTERM)  # a scheduler's word to all: the script handles it
+    if number == signal.SIGKILL:
+        process.kill()
+    else:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline().split()[:2] == ["8", *pids[:1]]
+    process.wait()
+    until = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

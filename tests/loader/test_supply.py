@@ -24,11 +24,11 @@ UNITS = 30
 @pytest.fixture(scope="module", autouse=True)
 def _torch() -> None:
     """Every quick run collects this file, and has no use for the seconds that torch takes to load."""
-    global Packet, Fetched, Supply, BATCH, END
+    global Packet, Fetched, Supply, BATCH, END, READY
     pytest.importorskip("torch")
     pytest.importorskip("torchdata")
     from minder.edge.data.channel import Packet
-    from minder.edge.data.process import BATCH, END
+    from minder.edge.data.process import BATCH, END, READY
     from minder.edge.data.recipe import Fetched
     from minder.edge.data.supply import Supply
 
@@ -39,13 +39,16 @@ class FakeLoader:
     def __init__(self, alive: int, out_of_order: bool = False) -> None:
         self.alive, self.out_of_order = alive, out_of_order
         self.numbers: Iterator[int] = iter(())
-        self.ended = self.dead = False
+        self.ended = self.dead = self.answered = False
 
     def start(self, start: Start, ahead: int) -> None:
         self.numbers = itertools.count(start.first)
 
     def receive(self, timeout_s: float) -> Packet | None:
         assert not self.ended
+        if not self.answered:
+            self.answered = True
+            return Packet(READY, 0, 0.0, None)
         self.alive -= 1
         if self.alive < 0 and not self.out_of_order:
             return None
@@ -118,14 +121,14 @@ def test_a_shadow_that_dies_while_it_waits_is_renewed() -> None:
 
 def test_patience_is_learned_from_the_loaders_own_past() -> None:
     patience = Patience(least_s=1.0)
-    assert patience.limit_s(first=True) == patience.limit_s() == 10.0
+    assert patience.limit_s(stage="first") == patience.limit_s() == 10.0
     for seconds in (0.01, 0.02):
         patience.learn(seconds)
     assert (patience.limit_s(), patience.limit_s(failures=3)) == (1.0, 8.0)
     patience.learn(3.0)
     assert patience.limit_s() == 30.0
-    patience.learn(6.0, first=True)
-    assert patience.limit_s(first=True) == 60.0
+    patience.learn(6.0, "first")
+    assert patience.limit_s(stage="first") == 60.0
     for _ in range(256):
         patience.learn(0.2)
     assert patience.limit_s() == 2.0

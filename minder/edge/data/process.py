@@ -25,12 +25,13 @@ from minder.edge.data.channel import Channel
 from minder.edge.data.position import Position, Unit
 from minder.edge.data.recipe import Fetched, Recipe, keeps_state, planned
 
-__all__ = ["BATCH", "END", "SNAPSHOT", "START", "Snapshot", "Start", "load_units"]
+__all__ = ["BATCH", "END", "READY", "SNAPSHOT", "START", "Snapshot", "Start", "load_units"]
 
-START, BATCH, SNAPSHOT, END = range(4)
+START, READY, BATCH, SNAPSHOT, END = range(5)
 _PR_SET_PDEATHSIG = 1
 _ORPHAN_S = 1.0
-_IGNORED = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # a terminal or a launcher means the training process with them
+# A terminal, a launcher or a scheduler means the training process with them, and this one ends with it.
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,17 @@ class Start:
     snapshot: Snapshot | None = None
 
 
-def load_units(channel: Channel, others: tuple[Channel, ...], recipe: Recipe) -> None:
-    """What a loader process runs: it waits for a start, which may come much later, and then sends units as they are asked for."""
-    _settle(others)
+def load_units(channel: Channel, others: tuple[Channel, ...], by_main_thread: bool, recipe: Recipe) -> None:
+    """What a loader process runs: it waits for a start, which may come much later, and then sends units as they are asked for.
+
+    others: the training process's ends, which a fork inherits. by_main_thread: of the training process this one was started.
+    """
+    _settle(others, by_main_thread)
     packet = channel.receive()
     if packet is None:
         return
     start: Start = packet.value
+    channel.send(READY, start.first, 0.0, None)
     begin = start.first if start.snapshot is None else start.snapshot.begin
     loader = _stateful_loader(recipe, start.position, begin)
     if start.snapshot is not None and start.snapshot.state is not None:
@@ -123,25 +128,35 @@ class _WorkerStart:
         self._recipe = recipe
 
     def __call__(self, worker: int) -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _end_with_parent()
+        _ignore_signals()  # torch has set its own for SIGTERM since
         if self._recipe.worker_init is not None:
             self._recipe.worker_init(worker)
 
 
-def _settle(others: tuple[Channel, ...]) -> None:
-    """Take off what was inherited from the training process."""
+def _settle(others: tuple[Channel, ...], by_main_thread: bool) -> None:
+    """Take off what was inherited from the training process, and end when it does."""
+    parent = os.getppid()
+    if by_main_thread:  # the kernel's signal follows the thread that made this process: another one may end long before
+        _end_with_parent()
     for channel in others:
         channel.close()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    _ignore_signals()
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with, args=(parent,), name="minder-orphan", daemon=True).start()
+
+
+def _ignore_signals() -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with, args=(os.getppid(),), name="minder-orphan", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """At once, and also where this process is stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _end_with(parent: int) -> None:
-    """Not PR_SET_PDEATHSIG: that follows the thread that made this process, which may end before the training process does."""
     while os.getppid() == parent:
         time.sleep(_ORPHAN_S)
     os._exit(0)

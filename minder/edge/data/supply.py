@@ -7,14 +7,16 @@ import multiprocessing
 import os
 import select
 import signal
+import threading
+import time
 from collections.abc import Callable
 from multiprocessing import util
 from typing import Any, Protocol
 
 from minder.edge.data.channel import Channel, Packet, channel_pair
-from minder.edge.data.patience import Patience
+from minder.edge.data.patience import Patience, Stage
 from minder.edge.data.position import Position
-from minder.edge.data.process import BATCH, END, SNAPSHOT, START, Snapshot, Start, load_units
+from minder.edge.data.process import BATCH, END, READY, SNAPSHOT, START, Snapshot, Start, load_units
 from minder.edge.data.recipe import Fetched, Recipe
 from minder.model.errors import DataError
 
@@ -44,14 +46,15 @@ class Loader(Protocol):
 
 
 class LoaderProcess:
-    """A process of a rank that reads data, with its workers in a process group of its own."""
+    """A process of a rank that reads data. It stays in the rank's process group, so that what ends a rank ends it too."""
 
     def __init__(self, recipe: Recipe, inherited: tuple[Channel, ...] = ()) -> None:
         self.channel, theirs = channel_pair()
         context: Any = multiprocessing.get_context(recipe.context)
         forked = context.get_start_method() == "fork"
+        by_main = threading.current_thread() is threading.main_thread()
         others = (self.channel, *inherited) if forked else ()
-        self._process = context.Process(target=_run, args=(theirs, others, recipe), name="minder-loader")
+        self._process = context.Process(target=load_units, args=(theirs, others, by_main, recipe), name="minder-loader")
         self._process.start()
         theirs.close()
         self.pid: int = self._process.pid
@@ -121,7 +124,8 @@ class Supply:
         self._waiting: list[Loader] = []
         self._snapshot: Snapshot | None = None
         self._position = Position()
-        self._first = True  # the next batch is the first of its process
+        self._stage: Stage = "answer"
+        self._started_s = 0.0
 
     def begin(self, first: int, position: Position, snapshot: Snapshot | None = None) -> None:
         """The next unit that is taken is number `first`."""
@@ -146,10 +150,13 @@ class Supply:
         ends: list[str] = []
         while True:
             assert self._active is not None
-            packet = self._active.receive(self._patience.limit_s(len(ends), first=self._first))
-            if packet is None or (packet.kind != SNAPSHOT and packet.number != number):
+            packet = self._active.receive(self._patience.limit_s(len(ends), self._stage))
+            if packet is None or (packet.kind in (BATCH, END) and packet.number != number):
                 ends.append(self._active.end())
                 self._replace(number, ends)
+            elif packet.kind == READY:
+                self._patience.learn(time.monotonic() - self._started_s, self._stage)
+                self._stage = "first"
             elif packet.kind == SNAPSHOT:
                 self._snapshot = packet.value
             else:
@@ -166,8 +173,8 @@ class Supply:
         if packet.kind == END:
             return None
         assert packet.kind == BATCH
-        self._patience.learn(packet.seconds, first=self._first)
-        self._first = False
+        self._patience.learn(packet.seconds, self._stage)
+        self._stage = "usual"
         self._active.grant()
         self._renew_shadows(packet.number)
         found: Fetched = packet.value
@@ -199,21 +206,15 @@ class Supply:
 
     def _bring_up(self, first: int) -> None:
         self._active = self._waiting.pop(0) if self._waiting else self._make()
-        self._first = True
+        self._stage, self._started_s = "answer", time.monotonic()
         self._active.start(Start(first, self._position, self._snapshot), self._ahead)
         while len(self._waiting) < self._shadows:
             self._waiting.append(self._make())
 
 
-def _run(channel: Channel, others: tuple[Channel, ...], recipe: Recipe) -> None:
-    os.setpgid(0, 0)
-    load_units(channel, others, recipe)
-
-
 def _kill(pid: int) -> None:
-    """The process and its workers. Twice: it may not have made its group yet."""
-    for send, target in ((os.killpg, pid), (os.kill, pid)):
-        try:
-            send(target, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
+    """Its workers end with it."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
