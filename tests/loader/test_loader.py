@@ -279,3 +279,39 @@ def test_loaders_end_with_the_training_process_and_not_before(number: signal.Sig
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+class _Ended(Exception):
+    """The run is cut off here."""
+
+
+class Kept:
+    """A Checkpointer that keeps one state, and ends the run at a step."""
+
+    def __init__(self, end: int) -> None:
+        self.end, self.state, self.steps = end, None, list[int]()
+
+    def load_latest(self, state: dict[str, Any]) -> None:
+        if self.state is not None:
+            state["data"].load_state_dict(self.state)
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        self.state = state["data"].state_dict()
+        self.steps.append(step)
+        if step == self.end:
+            state["data"].close()
+            raise _Ended
+
+
+def test_the_lines_of_the_page_go_on_where_they_were(made: Any, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    lines = next(block for block in page.split("```python\n") if block.startswith("loader = minder")).split("```")[0]
+    lines = lines.replace("/shared/llm-70b/data", str(tmp_path)).replace("num_workers=4", "num_workers=0")
+    kept = Kept(end=4)
+    names = {"minder": minder, "dataset": Numbers(200), "collate": None, "checkpoints": kept, "model": 0, "optimizer": 0, "scheduler": 0}
+    with pytest.raises(_Ended):
+        exec(lines, dict(names))
+    exec(lines, dict(names))
+    assert kept.steps == list(range(1, 10))  # three epochs of three steps
+    found = audit(read_logs(tmp_path))
+    assert found.is_right and [start.step for start in found.starts] == [0, 4]

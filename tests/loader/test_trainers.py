@@ -120,6 +120,23 @@ def test_a_trainer_goes_on_in_the_plan(run: Callable[..., list[Any]], needs: str
         assert run(tmp_path / "whole", STEPS, begin, accumulate) == whole[begin * accumulate :]
 
 
+def test_the_lines_of_the_page_for_the_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sys.modules["datasets"] = None  # type: ignore[assignment]
+    from transformers import Trainer, TrainingArguments
+
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    lines = next(block for block in page.split("```python\n") if block.startswith("from minder.edge.data.hugging")).split("```")[0]
+    model = torch.nn.Linear(4, 1)
+    model.forward = lambda x, id: {"loss": torch.nn.functional.linear(x, model.weight).pow(2).mean()}
+    names: dict[str, Any] = {"minder": minder, "dataset": torch.utils.data.ConcatDataset([Numbers()] * 8), "collator": None}
+    for last, resume in ((2, "False"), (4, "True")):
+        arguments = TrainingArguments(str(tmp_path), max_steps=last, save_steps=2, report_to=[], disable_tqdm=True, use_cpu=True)
+        names |= {"Trainer": Trainer, "model": model, "arguments": arguments}
+        exec(lines.replace("checkpoint=True", f"checkpoint={resume}"), names)
+    assert (names["loader"].step, names["trainer"].state.global_step) == (4, 4)
+
+
 @pytest.mark.parametrize(("trainer", "needs"), [("fsdp2", "torchdata"), ("hf", "transformers")])
 def test_killed_loaders_and_a_killed_rank_leave_no_gap_and_no_duplicate(trainer: str, needs: str, tmp_path: Path) -> None:
     pytest.importorskip(needs)
