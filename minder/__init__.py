@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Checkpointer", "__version__", "heartbeat", "keep_dumps", "phase", "replay", "run", "skipped_batches", "trace_step"]
+__all__ = [
+    "Checkpointer", "DataLoader", "__version__", "heartbeat", "keep_dumps", "phase", "replay", "run", "skipped_batches", "trace_step",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from minder.edge.checkpoint.checkpoint import Checkpointer
+    from minder.edge.data.loader import DataLoader
     from minder.edge.worker import heartbeat, keep_dumps, phase, replay, run, skipped_batches, trace_step
 
 
@@ -26,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from minder.edge.checkpoint.checkpoint import Checkpointer
 
         return Checkpointer
+    if name == "DataLoader":
+        from minder.edge.data.loader import DataLoader
+
+        return DataLoader
     raise AttributeError(f"module 'minder' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from minder.cli import job_skip, job_update
+from minder.cli import job_data, job_skip, job_update
 from minder.cli.options import LedgerOption, TableFormat
 from minder.cli.probes import AgentToken, ProbeNames
 
@@ -22,6 +22,7 @@ app.command("updates")(job_update.list_updates)
 app.command("rollback")(job_update.rollback)
 app.command("skip")(job_skip.skip)
 app.command("skips")(job_skip.list_skips)
+app.command("data")(job_data.data)
 
 
 @app.command("register")

@@ -70,6 +70,10 @@ class CheckpointError(MinderError):
     """No complete, verified checkpoint, or one could not be published."""
 
 
+class DataError(MinderError):
+    """A job's data cannot be given out as planned, or a state or a log is of another plan (docs/data.md)."""
+
+
 class RecoveryError(MinderError):
     """The job could not be brought back (no standby, launcher gone, deadline passed)."""
 

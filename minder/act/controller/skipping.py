@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from minder.act.controller.context import ContextMaker, JobWork
+from minder.act.controller.context import ContextMaker
+from minder.act.controller.job_work import JobWork
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import Skips
