@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from starlette.requests import HTTPConnection
 
 from minder.model.clock import Clock, SystemClock
+from minder.record.incidents import kinds
+from minder.record.incidents.skips import SKIP_KINDS, SkipFold
+from minder.record.incidents.updates import UPDATE_KINDS
 from minder.record.store.answers import AnswerStore
 from minder.record.store.engine import safe_name
 from minder.record.store.events import EventStore
@@ -30,6 +33,7 @@ from serve.notify.outbox import Outbox
 from serve.notify.running import Outboxes
 from serve.notify.send import Sender
 from serve.notify.targets import Target
+from serve.order_index import OrderIndex, UpdatePast
 from serve.scoring.pool import ScoringPool
 from serve.scoring.sessions import ScoreSessions
 from serve.settings import Settings
@@ -37,7 +41,6 @@ from serve.shared_parts import SharedParts
 from serve.status_files import StatusFiles
 from serve.tail import Tail
 from serve.track_index import TrackIndex
-from serve.update_index import UpdateIndex
 from serve.watching.known import KnownJobs
 
 __all__ = ["Service", "open_service", "service_of"]
@@ -58,7 +61,8 @@ class Service:
     machines: MachineIndex
     questions: ApprovalIndex
     track: TrackIndex
-    updates: UpdateIndex
+    updates: OrderIndex[UpdatePast]
+    skips: OrderIndex[SkipFold]
     listening: Listening
     tail: Tail
     scoring: ScoringPool
@@ -131,7 +135,8 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         machines=MachineIndex(events),
         questions=ApprovalIndex(events),
         track=TrackIndex(events),
-        updates=UpdateIndex(events),
+        updates=OrderIndex(events, kinds.UPDATE_ASKED, (*UPDATE_KINDS, kinds.NOTE), UpdatePast),
+        skips=OrderIndex(events, kinds.SKIP_ASKED, SKIP_KINDS, SkipFold),
         listening=Listening(LeaseStore(settings.ledger), clock),
         tail=Tail(events),
         scoring=ScoringPool(limits),

@@ -75,7 +75,7 @@ def _up_to(last: int, joined: tuple[range, ...]) -> tuple[range, ...]:
     return _joined(range(item.start, min(item.stop, last + 1)) for item in joined)
 
 
-def _joined(ranges: set[range]) -> tuple[range, ...]:
+def _joined(ranges: Iterable[range]) -> tuple[range, ...]:
     joined: list[range] = []
     for one in sorted((each for each in ranges if each), key=lambda each: (each.start, each.stop)):
         if joined and one.start <= joined[-1].stop:

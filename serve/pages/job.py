@@ -18,10 +18,10 @@ from minder.model.batch_ranges import format_ranges
 from minder.model.metrics import find_metric
 from minder.record.api.fields import JobName
 from minder.record.api.jobs import JobDetail
-from minder.record.incidents.skips import SKIP_KINDS, fold_skips
-from minder.record.store.events import EventQuery
+from minder.record.incidents.skips import SkipFold
 from serve.access import demand_job
 from serve.job_shapes import AXES, NO_LAYOUT, NO_RACK
+from serve.order_index import UpdatePast
 from serve.pages.fleet import health_of
 from serve.pages.render import part_answer, shared_fragment, show
 from serve.pages.session import Seen
@@ -163,7 +163,7 @@ def _values(service: Service, detail: JobDetail, by: str, rank: int | None) -> d
 
 def _update_words(service: Service, detail: JobDetail) -> dict[str, Any] | None:
     """Which version of its code the job runs, which one waits, and the first incident since; None of a job that was never updated."""
-    if (found := service.updates.running(detail.name)) is None:
+    if (found := service.updates.read(detail.name, UpdatePast.running)) is None:
         return None
     version, order = found.version, found.order
     return {
@@ -179,8 +179,11 @@ def _update_words(service: Service, detail: JobDetail) -> dict[str, Any] | None:
 
 def _skip_words(service: Service, name: str) -> dict[str, Any] | None:
     """What the job leaves out, and the newest order; None of a job that never left anything out."""
-    found = fold_skips(service.events.select(EventQuery(job=name, kinds=SKIP_KINDS)))
-    return {"batches": format_ranges(found.running), "last": found.orders[-1]} if found.orders else None
+
+    def words(found: SkipFold) -> dict[str, Any] | None:
+        return {"batches": format_ranges(found.running), "last": found.orders[-1]} if found.orders else None
+
+    return service.skips.read(name, words)
 
 
 def doing_of(status: Mapping[str, Any]) -> Doing | None:
