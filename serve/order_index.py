@@ -1,4 +1,4 @@
-"""What orders made of each job (updates of its code, batches it leaves out), folded once out of the ledger; what is new is read as it comes."""
+"""What orders made of each job (updates, batches left out), folded once out of the ledger; what is new is read as it comes."""
 
 from __future__ import annotations
 
