@@ -113,6 +113,11 @@ def test_figures_count_a_miss_as_420_seconds_and_rates_by_job_days() -> None:
     assert len(table({"telemetry": got})[1]) == len(table({})[0])
 
 
+def test_an_entry_that_finds_nothing_has_an_f1_of_0_and_one_without_a_fault_has_none() -> None:
+    assert figures([answered(FAULTY, line(FAULTY, "none"))])["telemetry"]["f1"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert figures([answered(HEALTHY, line(HEALTHY, "none"))])["telemetry"]["f1"]["value"] != 0.0
+
+
 def test_entries_are_compared_on_the_inputs_of_both() -> None:
     good, bad = answered(FAULTY, line(FAULTY, ["m2"], "2026-03-02T06:01:00Z")), judge(FAULTY, Answer((), "boom"))
     other = answered(SOFTWARE, line(SOFTWARE, "none"))
