@@ -1,7 +1,7 @@
 """How a batch comes from one process to another: whole, or not at all.
 
 A batch is written into memory of its own (memfd), then a packet with the file's descriptor is sent. A process that is killed before the
-packet leaves has sent nothing; one that is killed afterwards has sent all of it, since the memory belongs to whoever holds a descriptor.
+packet leaves has sent nothing; one that is killed afterwards has sent all of it, since the memory lasts as long as a descriptor of it.
 No folder in /dev/shm, no name and no helper process has to be cleaned up. The receiver maps the memory: tensors and arrays are not copied.
 """
 
