@@ -341,9 +341,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=None, help="names, or the beginnings of names")
     parser.add_argument("--out", type=Path, default=Path("bench-out/first_contact.json"))
-    parser.add_argument("--every", type=int, default=1, help="of the sites of tests/doctor only each so many-th")
+    parser.add_argument("--every", type=int, default=16, help="of the sites of tests/doctor each so many-th; 1: all, an hour")
     options = parser.parse_args()
-    every = [*recorded_shapes(), *own_shapes(), *situation_shapes()[:: options.every]]
+    sites = situation_shapes()[:: 1 if options.shapes else options.every]
+    every = [*recorded_shapes(), *own_shapes(), *sites]
     shapes = [item for item in every if not options.shapes or item.name.startswith(tuple(options.shapes))]
     rows = []
     for shape in shapes:
