@@ -12,19 +12,21 @@ __all__ = ["ettr", "recoveries"]
 
 
 def recoveries(events: Sequence[LedgerEvent], since_s: float, until_s: float) -> list[dict[str, Any]]:
-    """A row for each incident that was opened in the period: {incident, cause, action, reason, machines, lost_s, phases, steps_lost}."""
+    """A row for each incident that anything was written of in the period: {incident, cause, action, reason, machines, lost_s, phases, ...}.
+    One that stopped no job has no phases."""
     account = account_jobs(events, 0.0, until_s)
+    losses = {loss.incident.id: loss for job in account.jobs for loss in job.losses}
+    heard = {event.incident for event in events if event.incident and since_s <= event.time_s <= until_s}
     rows = []
-    for loss in (loss for job in account.jobs for loss in job.losses):
-        incident = loss.incident
-        if not since_s <= incident.opened_s <= until_s:
-            continue
-        decision = incident.decision
+    for incident in (incident for incident in account.incidents if incident.id in heard):
+        decision, loss = incident.decision, losses.get(incident.id)
         rows.append({
-            "incident": incident.id, "cause": loss.cause, "machines": list(incident.machines), "evicted": list(incident.evicted),
+            "incident": incident.id, "cause": "unknown" if incident.verdict is None else incident.verdict.cause, "state": incident.state,
+            "machines": list(incident.machines), "evicted": list(incident.evicted),
             "action": None if decision is None else decision.rung or decision.action,
-            "reason": None if decision is None else decision.reason, "state": incident.state, "lost_s": round(loss.lost_s, 1),
-            "phases": {phase: round(seconds, 1) for phase, seconds in loss.by_phase.items()}, "steps_lost": incident.steps_lost,
+            "reason": None if decision is None else decision.reason, "steps_lost": incident.steps_lost,
+            "lost_s": 0.0 if loss is None else round(loss.lost_s, 1),
+            "phases": {} if loss is None else {phase: round(seconds, 1) for phase, seconds in loss.by_phase.items()},
         })  # fmt: skip
     return rows
 

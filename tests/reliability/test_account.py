@@ -218,6 +218,18 @@ def test_silence_is_not_health(story: Any) -> None:
     assert recent.ettr is not None and "--until newest" in " ".join(recent.notes)
 
 
+def test_a_checkpoint_that_no_controller_sees_costs_what_the_first_new_step_says(story: Any) -> None:
+    """Found by bench/chaos.py: of state in memory `resumed_from` is not known, and every step since the first was taken for repeated."""
+    story.register(0.0, first_step_s=0.0)
+    incident = story.verdict(1000.0, 1030.0)
+    story.evict(incident, 1040.0, 1090.0)
+    story.step_again(incident, 1110.0, step=107, last_step=107, resumed_from=None)
+    story.end(2000.0)
+    job = only(story.account(0.0, 2000.0))
+    assert job.lost_s == 120.0 and job.losses[0].by_phase["recompute"] == 10.0
+    assert job.losses[0].incident.steps_lost == 1
+
+
 def test_repeated_steps_of_unknown_length_are_reported(story: Any) -> None:
     story.register(0.0, first_step_s=0.0)
     incident = story.verdict(1000.0, 1030.0)

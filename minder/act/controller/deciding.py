@@ -274,7 +274,8 @@ class Deciding:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
         now_s, since_s = self._clock.now_s(), self._state.generation_start_s
         missing, updates = dict(result.missing), self._stages.updates
-        excused = None if updates is None or not missing else updates.excused(missing, now_s)
+        not_running = missing | dict.fromkeys(result.late, "its workers are still on their way")
+        excused = None if updates is None or not not_running else updates.excused(not_running, now_s)
         if updates is not None and excused is not None:  # a version that never ran anywhere: who answers is no worse for it
             missing = {machine: why for machine, why in missing.items() if not updates.answers(machine)}
             self._tick.backlog.note([excused])
@@ -284,7 +285,7 @@ class Deciding:
             verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
             self._tick.backlog.note([verdict])
             self._stages.measures.concluded([verdict])
-        if result.missing:
+        if result.missing or excused is not None:
             self._state.phase = "running"
             self._open_incidents(now_s)
             self._decide(now_s)

@@ -120,7 +120,7 @@ class _Telling:
         self._fleet, self._plan, self._clock, self._grace_s = fleet, plan, clock, grace_s
         self._deliver = deliver
         self._told_s: dict[str, float] = {}
-        self._pids: dict[str, set[int]] = {}  # every process that a machine had since it was told
+        self._pids: dict[str, set[int]] = {}  # every process that a machine had since it got its ranks
         self.missing: dict[str, str] = {}
         self.errors: dict[str, str] = {}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from minder.model.history import LedgerEvent
 from minder.offline.reliability.stretches import Span, Stretch, rename
 from minder.record.incidents import Incident, kinds
+from minder.record.incidents.fold import steps_taken_again
 
 __all__ = ["IncidentTime", "time_incident"]
 
@@ -133,9 +134,7 @@ def _repeated(events: Sequence[LedgerEvent]) -> float | None:
     payloads = [event.payload for event in events if event.kind == kinds.FIRST_STEP]
     if not payloads:
         return 0.0
-    lost, last, resumed = (payloads[-1].get(key) for key in ("steps_lost", "last_step", "resumed_from"))
-    if lost is None and last is not None:
-        lost = max(0.0, float(last) - float(resumed or 0))
+    lost = steps_taken_again(payloads[-1])
     step_s = payloads[-1].get("step_seconds")
     if lost == 0:
         return 0.0

@@ -15,7 +15,7 @@ from minder.record.incidents.record import Incident, IncidentState, Timings
 from minder.record.incidents.timeline import describe
 from minder.wire.codec import from_json
 
-__all__ = ["fold_incident"]
+__all__ = ["fold_incident", "steps_taken_again"]
 
 T = TypeVar("T")
 _HAPPENED = ("done", "already_done")
@@ -210,10 +210,23 @@ def _steps(events: Sequence[LedgerEvent]) -> tuple[int | None, int | None]:
     if not found:
         return None, None
     payload = found[-1].payload
-    step, lost = payload.get("step"), payload.get("steps_lost")
-    if lost is None and payload.get("last_step") is not None and payload.get("resumed_from") is not None:
-        lost = max(0, int(payload["last_step"]) - int(payload["resumed_from"]))
-    return (None if step is None else int(step)), (None if lost is None else int(lost))
+    step = payload.get("step")
+    return (None if step is None else int(step)), steps_taken_again(payload)
+
+
+def steps_taken_again(payload: Mapping[str, Any]) -> int | None:
+    """How many steps a generation took again, by the payload of its FIRST_STEP; None: not known. Where the checkpoint is one that no
+    controller sees (in memory, or the script's own), the first new step says what it resumed from.
+
+    >>> steps_taken_again({"step": 107, "last_step": 107, "resumed_from": None}), steps_taken_again({"last_step": 107})
+    (1, None)
+    """
+    lost, last, resumed, step = (payload.get(name) for name in ("steps_lost", "last_step", "resumed_from", "step"))
+    if lost is not None:
+        return int(lost)
+    if resumed is None and step is not None:
+        resumed = int(step) - 1
+    return None if last is None or resumed is None else max(0, int(last) - int(resumed))
 
 
 def _gpu_seconds(events: Sequence[LedgerEvent], verdict: Verdict | None, timings: Timings, steps_lost: int | None) -> float | None:
