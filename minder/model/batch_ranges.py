@@ -72,7 +72,7 @@ def consumed_alike(step: int, one: Iterable[range], other: Iterable[range]) -> b
 
 
 def _up_to(last: int, joined: tuple[range, ...]) -> tuple[range, ...]:
-    return _joined(range(item.start, min(item.stop, last + 1)) for item in joined)
+    return _joined({range(item.start, min(item.stop, last + 1)) for item in joined})
 
 
 def _joined(ranges: Iterable[range]) -> tuple[range, ...]:

@@ -44,6 +44,8 @@ KEPT = {
     ("docs/adoption.md", "From 20"): "tests/adoption/test_adoption.py::test_the_page_shows_what_is_printed",
     ("docs/architecture.md", "every machine:"): PICTURE,
     ("docs/benchmark.md", '"""The machine'): "tests/benchmark/test_page.py::test_the_program_of_the_page_answers",
+    ("docs/batches.md", "import minder"): "tests/worker/test_skips.py::test_the_lines_of_the_page_do_what_it_says",
+    ("docs/batches.md", "from minder.edge"): "tests/worker/test_skips.py::test_the_lines_of_the_page_do_what_it_says",
     ("docs/collectives.md", "from torch._C"): f"{EXAMPLES}::test_dumps_that_the_page_writes_are_read_by_the_command",
     ("docs/collectives.md", "import minder"): f"{SNIPPETS}::test_the_line_that_keeps_dumps_keeps_them",
     ("docs/collectives.md", "m1 to m2"): OUTPUT,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,3 +81,19 @@ def test_the_step_under_way_is_known_before_the_first_heartbeat_of_a_generation(
     resumed.note(None)
     pulse.switch_page(str(page), 3, 2)
     assert pulse.next_step() == 1
+
+
+def test_the_lines_of_the_page_do_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/batches.md"""
+    torch = pytest.importorskip("torch")
+    text = (Path(__file__).parents[2] / "docs" / "batches.md").read_text(encoding="utf-8")
+    loop, moments = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "1")
+    saved: list[Any] = []
+    checkpoints = SimpleNamespace(load_latest=lambda state: 1, save=lambda step, state: saved.append(state))
+    names: dict[str, Any] = {"checkpoints": checkpoints, "state": {}, "steps": 3, "data": list(range(10))}
+    exec(loop, names)
+    assert (names["step"], names["batch"]) == (3, 3), "without batch 1 the third step has batch 3"
+    model = torch.nn.Linear(1, 1)
+    exec(moments, {**names, "model": model, "optimizer": torch.optim.AdamW(model.parameters())})
+    assert saved[0]["moments"].clipped == 0

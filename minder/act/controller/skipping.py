@@ -125,13 +125,14 @@ class Skipping:
         return self._asks == self._state.update
 
     def _look(self) -> None:
-        """Launchers remember it of ranks that have ended."""
+        """Launchers remember it of ranks that have ended. A generation that fails at its first step is over before it was asked: what the
+        same code did in the one before holds for it."""
         state = self._state
         if self._asked_in != state.generation and state.rank_machine:
             said = [self._fleet.launcher_state(machine) for machine in set(state.rank_machine.values())]
             if all(each.get("generation") == state.generation and "skips" in (each.get("offers") or ()) for each in said):
                 self._asked_in, self._asks = state.generation, state.update
-        state.numbers_batches = bool(state.generation) and self._asked_in == state.generation
+        state.numbers_batches = bool(state.generation) and self._loaders_ask
 
     def _saved(self) -> tuple[tuple[int, str], ...] | None:
         return None if self._work.in_memory or self._work.is_local else self._work.checkpoints.saved()
