@@ -113,7 +113,7 @@ def reveal(given: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "table", "commit", "reveal"))
+    parser.add_argument("what", nargs="?", default="run", choices=("run", "table", "commit", "reveal"))
     parser.add_argument("--entries", nargs="*", choices=list(ENTRIES))
     parser.add_argument("--parts", nargs="*", choices=list(PARTS))
     parser.add_argument("--out", type=Path, default=Path("benchmark-out"))

@@ -96,7 +96,7 @@ def test_a_running_job_is_taken_up_without_touching_it(world: Any) -> None:
 def test_a_controller_that_was_started_again_reports_the_same_checkpoint(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two the generation saved newer checkpoints: it did not resume from those."""
     saved = iter([30])
-    monkeypatch.setattr(Recovery, "_newest_checkpoint", lambda self, update: next(saved, 51))
+    monkeypatch.setattr(Recovery, "_newest_checkpoint", lambda self, update, skipped: next(saved, 51))
     app = world.app()
     app.begin()  # and dies before it sees a step
     app.close()

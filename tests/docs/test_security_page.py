@@ -99,10 +99,13 @@ class Supervisor:
         command = ("train.py",)
         job, machine, slots, allow_env, env, run_dir = "demo", "m1", 1, (), {}, Path("no-such-run")
 
-    updates, update = Updates(settings), 0  # type: ignore[arg-type]
+    updates, update, skips = Updates(settings), 0, False  # type: ignore[arg-type]
 
     def views(self) -> list[Any]:
         return []
+
+    def warm(self, order: Any) -> dict[str, Any]:
+        return {"warm": True}
 
     def figures(self) -> Any:
         from minder.edge.launcher.metrics import LauncherFigures, Tally

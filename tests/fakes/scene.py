@@ -23,7 +23,7 @@ from schedule import MACHINES, STANDBYS, Action, Schedule
 from sim_fleet import PROBES_S, SimClock, SimFleet, SimMachines
 
 import minder.app.build
-from minder.act.controller import context, recover, step
+from minder.act.controller import job_work, recover, step
 from minder.act.controller.captures import Connections
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig, StandbyConfig
@@ -452,7 +452,7 @@ def simulated() -> Iterator[Path]:
         (minder.app.build, "open_aligner"): lambda admission: Quiet(),
         (minder.app.build, "Fleet"): lambda *unused, **more: SimFleet(SimWitnesses.world),
         (step, "Captures"): SimWitnesses,
-        (context.CheckpointLook, "saved"): lambda look: tuple(SimWitnesses.world.saved),
+        (job_work.CheckpointLook, "saved"): lambda look: tuple(SimWitnesses.world.saved),
         (step, "write_status"): lambda *unused: None,
     }
     base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None

@@ -86,7 +86,7 @@ def test_the_contract_names_every_route_its_problems_and_its_scheme(http: httpx.
         for (path, method), item in operations.items()
         if method in ("post", "delete") and path not in no_actions and not any(word in path for word in ("/signals", "/sessions", "/code"))
     ]
-    assert len(actions) == 17
+    assert len(actions) == 18
     for item in actions:
         assert any(parameter["name"].lower() == "idempotency-key" and parameter["required"] for parameter in item["parameters"])
     assert set(document["components"]["schemas"]) >= {"Problem", "IncidentDetail", "ScoreResult"} and json.dumps(document)

@@ -25,6 +25,7 @@ from minder.edge.data.randomness import seed_step
 from minder.edge.data.recipe import Fetched, Recipe, keeps_state
 from minder.edge.data.record import StepRecord
 from minder.edge.data.supply import LoaderProcess, Supply
+from minder.edge.worker.skips import skipped_batches
 from minder.model.errors import DataError
 
 __all__ = ["DataLoader"]
@@ -89,7 +90,7 @@ class DataLoader:
         self._pin, self._seed_random = pin_memory, seed_random
         self._log_dir = None if log_dir is None else Path(log_dir)
         self._shadows, self._patience = shadows, Patience(hang_after_s)
-        self._position = Position().skipping(_left_out())
+        self._position = Position().skipping(skipped_batches())
         self._units = 0  # that were given to the training loop
         self._fingerprint = 0  # of the step that is being given
         self._generation = int(os.environ.get("MINDER_GENERATION") or 1)
@@ -143,7 +144,7 @@ class DataLoader:
         snapshot = self._own_snapshot(state) if keeps_state(self.dataset) else None
         self.close()
         self._generation = int(os.environ.get("MINDER_GENERATION") or int(state.get("generation", 0)) + 1)
-        self._position, self._snapshot = position.skipping(_left_out()), snapshot
+        self._position, self._snapshot = position.skipping(skipped_batches()), snapshot
         self._units = position.step * self.accumulate
 
     def seek(self, step: int) -> None:
@@ -230,10 +231,3 @@ def _pinned(value: Any) -> Any:
     from torch.utils.data._utils.pin_memory import pin_memory
 
     return pin_memory(value)
-
-
-def _left_out() -> tuple[range, ...]:
-    """The batches that this generation leaves out; with the question the launcher knows that they will be."""
-    from minder import skipped_batches
-
-    return skipped_batches()

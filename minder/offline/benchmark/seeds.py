@@ -30,7 +30,7 @@ class Secret:
     def commitment(self) -> str:
         """
         >>> Secret("2026.11", "seed", "salt").commitment[:8]
-        '58ad82b8'
+        '8d6fea1c'
         """
         return hashlib.sha256(f"{self.version}\n{self.seed}\n{self.salt}\n".encode()).hexdigest()
 
