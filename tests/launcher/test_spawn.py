@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,9 +90,10 @@ def test_a_checkout_used_from_its_folder_is_on_the_path_of_workers_unless_an_ins
     root = Path(spawn.__file__).parents[3]
     spec = ModuleSpec("minder", None, origin=str(root / "minder" / "__init__.py"))
     finder = SimpleNamespace(find_spec=lambda name, path: spec if mapped and name == "minder" else None)
+    others = [item for item in sys.meta_path if item is PathFinder or item.find_spec("minder", None) is None]  # but for a real install
     monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "path", ["", *(item for item in sys.path[1:] if item != str(root))])
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    monkeypatch.setattr(sys, "meta_path", [*others, finder])
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert child_python_path() == ({} if mapped else {"PYTHONPATH": str(root)})
 
