@@ -31,20 +31,19 @@ class KernelLine:
 
 def parse_kmsg_record(record: str, boot_s: float) -> KernelLine | None:
     """ "6,3964,206764307,-;text", then continuation lines that start with a space. boot_s: unix time of the kernel's zero. None for what is
-    no record, or none of the kernel's own: other programs may write there, too, under another facility.
+    no record. The facility is not looked at: a site that tries its alarms writes a driver's line there itself.
 
     >>> parse_kmsg_record("6,1,2500000,-;hello", 100.0).time_s
     102.5
     """
     head, _, text = record.partition(";")
     fields = head.split(",")
-    if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()) or not text or int(fields[0]) >= _FACILITY:
+    if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()) or not text:
         return None
     since_boot_s = int(fields[2]) / 1e6
     return KernelLine(boot_s + since_boot_s, since_boot_s, text.split("\n", 1)[0])
 
 
-_FACILITY = 8  # priorities of the kernel's own records are below
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[,.]\d+)?(?:Z|[+-]\d\d:?\d\d)"
 _LEVEL = r"(?:<\d+>)?(?:\w+\s*:\w+\s*:\s*)?"
 _SINCE_BOOT = r"\[\s*\d+\.\d+\](?:\s?\[\s*[TC]\d+\])?"  # the second: who wrote it (CONFIG_PRINTK_CALLER)
