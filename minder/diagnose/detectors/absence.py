@@ -13,7 +13,7 @@ from math import inf, isnan
 import numpy as np
 
 from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.phases import STOOD, Phase, all_stand
+from minder.diagnose.detectors.phases import STOOD, Phase
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
 
@@ -25,7 +25,6 @@ _SAYS_LATE = 1.5  # what it says that fell silent longer before the stall,
 _EARLY_S, _STANDS_S = 240.0, 90.0  # at most by so much, once the stall has lasted so long and no other machine is odd
 _RESTS_S = 90.0  # a rest of all that lasts longer may be a stall: GPUs that wait for a lost machine are idle on some sites
 _WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
-_SOON_S = 420.0  # who has not been named so long after the training was slowed, is not why
 _FEW_AT_WORK = 0.05  # of the machines: a stuck sensor or two
 
 
@@ -33,8 +32,6 @@ def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time
     """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
     none_M = np.zeros(len(seen.silent_M))
     if seen.outage or phase.effect < 0.5 or not phase.stalled or (phase.idle and phase.idle_s <= _RESTS_S):
-        return none_M
-    if not all_stand(memory, traits, phase) or time_s - phase.effect_since_s > _SOON_S:
         return none_M
     fell_silent_M = time_s - seen.silence_M
     together_M = np.zeros(len(fell_silent_M), dtype=bool)

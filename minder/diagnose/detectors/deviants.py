@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minder.diagnose.detectors import coupling, reference
+from minder.diagnose.detectors import reference
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase, jammed_K
-from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import TraitTable
 
 __all__ = ["Counting", "Deviants", "Stages", "find_deviants"]
@@ -27,7 +26,6 @@ _HARMS = 0.25  # from so much on the training is slowed
 _UNFELT = (
     1.3  # how much larger a plain change of what computes or carries traffic is while nothing is slowed: with short sequences it rests
 )
-_CAUSES = 0.5  # evidence of a cause of slowness from which on no other machine must feel it
 _SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
 
@@ -81,7 +79,7 @@ class Deviants:
     """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
     newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled;
     shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown; jammed: the congestion
-    counters of all machines have risen; waits_s_X: how old its oddness must be to convict, where no other machine feels it."""
+    counters of all machines have risen."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -91,7 +89,6 @@ class Deviants:
     moved_KX: np.ndarray
     shown_KX: np.ndarray
     jammed: bool = False
-    waits_s_X: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def suffering_X(self, phase: Phase) -> np.ndarray:
         """(X,): 0..1, how much the training is slowed for a reason that may be this machine. A machine without a plain change of its
@@ -100,18 +97,12 @@ class Deviants:
 
 
 def find_deviants(
-    memory: Memory,
-    traits: TraitTable,
-    stages: Stages,
-    distances: Mapping[str, np.ndarray],
-    phase: Phase,
-    who: tuple[np.ndarray, Counting, Seen],
+    memory: Memory, traits: TraitTable, stages: Stages, distances: Mapping[str, np.ndarray], phase: Phase, who: tuple[np.ndarray, Counting]
 ) -> Deviants:
-    """who: (the machines that may stand out, how deviations count, what the row brings)."""
-    x, counting, seen = who
+    """who: (the machines that may stand out, how deviations count)."""
+    x, counting = who
     if not len(x):
         none_KX = np.zeros((len(memory.metrics), 0))
-        coupling.follow(memory, traits, x, (none_KX > 0.0, none_KX, np.zeros(0, dtype=bool)), (phase, seen))
         return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
@@ -141,12 +132,7 @@ def find_deviants(
     unfelt_K1 = traits.works_K1 & (phase.harm < _HARMS)
     harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
-    counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # a port without congestion or errors is no fault
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
-    fallen_KX = coupling.deep_KX(traits, z_KX, counted_KX, moved_KX) & ~stayed_KX
-    stands_X = coupling.stands_X(traits, smooth_KX + phase.shift_K[:, None])
-    counted_KX *= ~coupling.follow(memory, traits, x, (fallen_KX, smooth_KX, stands_X), (phase, seen))
-    counted_KX *= ~coupling.exchanges_X(traits, smooth_KX + phase.shift_K[:, None], phase.shift_K)
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
         least_K1 = _OWN * traits.reach_K1 if phase.stalled else np.float32(0.0)
@@ -158,10 +144,7 @@ def find_deviants(
     if jam_K.any():  # what all have lost in it is not this machine's change
         change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(smooth_KX)))
     reached_X = (traits.reaching_KX(z_KX < 0) & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
-    causes_KX = traits.causes_K1 & (counted_KX > _CAUSES)
-    fallen_X = (fallen_KX & (counted_KX > 0.0)).any(axis=0) & ~causes_KX.any(axis=0)
-    waits_s_X = coupling.waits_s_X(memory, x, (fallen_X, stands_X), phase)
-    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()), waits_s_X)
+    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()))
 
 
 def _apart(memory: Memory, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "all_stand", "follow_phase", "jammed_K", "joined", "learn_common", "rest_M", "too_late_s"]
+__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "jammed_K", "joined", "learn_common", "rest_M", "too_late_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -45,7 +45,6 @@ _SETTLED = 0.25  # share of its distance from the fast level: a common level tha
 _COUNTS_Z = 4.0  # usual sizes from which on a shift is an effect
 _JAMMED = 0.7  # scaled: twice the usual
 STOOD = -0.5  # scaled: a part of the training that has fallen so far has all but ended
-_NEARLY_ALL = 0.75  # share of the metrics of work: one of them may count what has nothing to do with the training
 _BACK = 0.3  # share of such a fall that is left when it is over
 _AGAIN_S = 30.0  # the training has run for so long when it comes to stand anew: long steps blur less
 _BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
@@ -120,14 +119,6 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     if effect > 0.0 and not idle and not grace:
         phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
     return phase
-
-
-def all_stand(memory: Memory, traits: TraitTable, phase: Phase) -> bool:
-    """Nearly all that the machines compute and send has all but ended, as where they wait for a lost one. In an evaluation, a compilation
-    or with slow storage more of it goes on. Of power, which falls less, half as much."""
-    watched_K = traits.activity_K & traits.works_K1[:, 0] & ~np.isnan(memory["common_K"])
-    least_K = np.where(np.arange(len(watched_K)) == traits.place.get("gpu_power_draw_watts", -1), 0.5 * STOOD, STOOD)
-    return bool((phase.shift_K[watched_K] < least_K[watched_K]).mean() >= _NEARLY_ALL) if watched_K.any() else True
 
 
 def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:

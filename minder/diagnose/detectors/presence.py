@@ -36,7 +36,6 @@ _PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
 _LIVELY_S = 2.9  # how lively a metric is changes slowly: it is looked at so often
 _ENOUGH = 20  # values before anything is called stuck
 _SILENT_S, _SILENT_INTERVALS = 8.0, 2.5
-_FROZEN_S, _FROZEN_INTERVALS, _FEW = 20.0, 4.0, 0.05  # nothing of a machine changes for so long while all others', but a few, move
 _SELDOM_ROWS, _SELDOM_S = 1.5, 60.0  # a metric that changes so seldom, and no more seldom, may have a slower exporter of its own
 _HELD = 1.5  # usual times between a metric's changes, beyond which a value that repeats was seen again
 
@@ -45,8 +44,7 @@ _HELD = 1.5  # usual times between a metric's changes, beyond which a value that
 class Seen:
     """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
-    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain, or each value
-    frozen to the digit while those of other machines move.
+    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain.
     stood_KM: rows for which each value had stood before this one.
     """
 
@@ -93,10 +91,6 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     interval_s = gap_s if isnan(interval_s) else interval_s
     silence_M = time_s - memory["heard_M"]
     silent_M = silence_M > max(_SILENT_INTERVALS * interval_s, _SILENT_S)
-    frozen_M = ~silent_M & (since_news_M > max(_FROZEN_INTERVALS * interval_s, _FROZEN_S))
-    if frozen_M.any() and np.count_nonzero(frozen_M) <= max(1.0, _FEW * len(frozen_M)):
-        silence_M = np.where(frozen_M, since_news_M, silence_M)
-        silent_M |= frozen_M
     outage = bool(np.count_nonzero(silent_M) > max(1.0, 0.3 * len(silent_M)))
     return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM)
 
