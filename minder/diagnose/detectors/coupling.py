@@ -79,14 +79,16 @@ def follow(
 
 
 def exchanges_X(traits: TraitTable, moved_KX: np.ndarray, shift_K: np.ndarray) -> np.ndarray:
-    """Mask (X,): sends as ever to machines of which nearly none sends, as no machine can: what it shows is of another time.
+    """Mask (X,): works on as ever, and sends to machines of which nearly none sends, as no machine can: what it shows is of another time.
 
-    moved_KX: its own changes; shift_K: everybody's. Links inside a machine say nothing of that.
+    moved_KX: its own changes; shift_K: everybody's. One part of its work that has ended, too, is of this time. Links inside a machine say
+    nothing of that.
     """
     k = traits.place.get(_BETWEEN)
     if k is None or not shift_K[k] < -_CUT:
         return np.zeros(moved_KX.shape[1], dtype=bool)
-    return np.asarray(moved_KX[k] > _FOLLOWS * shift_K[k])
+    ended_K = traits.works_K1[:, 0] & (shift_K < STOOD)
+    return np.asarray((moved_KX[ended_K] > _FOLLOWS * shift_K[ended_K, None]).all(axis=0))
 
 
 def waits_s_X(memory: Memory, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], phase: Phase) -> np.ndarray:
