@@ -19,7 +19,7 @@ from minder.diagnose.detectors.phases import STOOD, Phase, all_stand
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
 
-__all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "exchanges_X", "follow", "passed_M", "stands_X", "unfelt", "waits_s_X"]
+__all__ = ["FIELDS", "alone_for_s", "deep_KX", "doubts", "exchanges_X", "follow", "passed_M", "unfelt", "waits_s_X"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "unfelt_s_KM": ("KM", 0.0),  # for how long a deep fall of the series has been felt by no other machine
@@ -33,13 +33,11 @@ _FELT = 0.25  # effect from which on the training is slowed
 _WITHIN_S, _WITHIN_INTERVALS = 45.0, 3.0  # a step, a queue that runs empty, a time limit; and the scrapes that show it
 _MOST, _FORGET_S = 4.0, 200.0  # times as long at most is remembered; a clock stays wrong when the machine stands with its peers again
 _NOTHING_S = 0.1
-_SEVERAL = 2  # families that fell so: it is not one metric's
 _FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
 _WITNESSES = 2  # other metrics that can contradict one
 _BETWEEN = "rdma_throughput_bytes_per_second"
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
 _CLOCK_S = 120.0  # a clock is hardly farther off
-_STANDS = -0.9  # scaled: what is left of a standstill, or less
 _DOWN = -0.3  # scaled: who does more has come back
 _REPORTED_S = 60.0  # doubt of a metric that lasts so long is reported
 
@@ -49,33 +47,22 @@ def deep_KX(traits: TraitTable, z_KX: np.ndarray, counted_KX: np.ndarray, moved_
     return np.asarray(traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1))
 
 
-def stands_X(traits: TraitTable, moved_KX: np.ndarray) -> np.ndarray:
-    """Mask (X,): what the machine computes and sends has all but ended, on average. moved_KX: its own changes, scaled, NaN unknown."""
-    works_KX = moved_KX[traits.works_K1[:, 0]]
-    known_X = (~np.isnan(works_KX)).sum(axis=0)
-    return np.asarray(np.nansum(works_KX, axis=0) < _STANDS * np.maximum(known_X, 1))
-
-
-def follow(
-    memory: Memory, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray, np.ndarray], when: tuple[Phase, Seen]
-) -> np.ndarray:
+def follow(memory: Memory, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, Seen]) -> np.ndarray:
     """Mask (K, X) of what does not speak. To be asked once per row, also where no machine stands out (X = 0).
 
-    falls: (deep falls, distances from the peers, scaled, NaN where nothing is known, who stands).
+    falls: (deep falls, distances from the peers, scaled, NaN where nothing is known).
     """
-    fallen_KX, apart_KX, stands_X = falls
+    fallen_KX, apart_KX = falls
     phase, seen = when
     _follow_stops(memory, traits, phase, seen)
     if not len(x) and not memory.number("alone") and not memory.number("doubted"):
         return fallen_KX  # nothing stands out, and nothing has to be forgotten: most rows
-    barred_KX = _follow_unfelt(memory, x, fallen_KX, phase, seen) & stands_X
-    several_X = sum(barred_KX[members].any(axis=0).astype(int) for members in traits.members) >= _SEVERAL
-    barred_KX |= several_X & ~traits.causes_K1  # its clock: all that it shows is of another time
-    if unfelt(phase) or not all_stand(memory, traits, phase):  # where all stand, each kind of work stands or goes on by itself
-        contradicted_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
-        _follow_doubts(memory, x, contradicted_KX, seen.gap_s)
-        barred_KX |= contradicted_KX
-    return np.asarray(barred_KX)
+    _follow_unfelt(memory, x, fallen_KX, phase, seen)
+    if not unfelt(phase) and (phase.stalled or all_stand(memory, traits, phase)):
+        return np.zeros(fallen_KX.shape, dtype=bool)  # there each kind of work stands, or goes on, by itself
+    contradicted_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
+    _follow_doubts(memory, x, contradicted_KX, seen.gap_s)
+    return contradicted_KX
 
 
 def exchanges_X(traits: TraitTable, moved_KX: np.ndarray, shift_K: np.ndarray) -> np.ndarray:
@@ -91,13 +78,12 @@ def exchanges_X(traits: TraitTable, moved_KX: np.ndarray, shift_K: np.ndarray) -
     return np.asarray((moved_KX[ended_K] > _FOLLOWS * shift_K[ended_K, None]).all(axis=0))
 
 
-def waits_s_X(memory: Memory, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], phase: Phase) -> np.ndarray:
-    """(X,): how old the oddness of each machine must be to convict it: while others feel nothing, one that stands waits for them, and one
-    that does less for as long as a clock may be off: what a job-wide slowdown shows too early. falls: (who has fallen deeply, who stands).
+def waits_s_X(memory: Memory, x: np.ndarray, fallen_X: np.ndarray, phase: Phase) -> np.ndarray:
+    """(X,): how old the oddness of each machine must be to convict it: while others feel nothing, one that does less, or stands, waits for
+    as long as a clock may be off: what a job-wide slowdown shows too early. fallen_X: who has fallen deeply.
     """
-    fallen_X, stands_X = falls
     waits_X = fallen_X & (memory["felt_M"][x] == 0.0) & unfelt(phase)
-    return np.where(waits_X, np.where(stands_X, np.inf, _CLOCK_S), 0.0)
+    return np.where(waits_X, _CLOCK_S, 0.0)
 
 
 def unfelt(phase: Phase) -> bool:
@@ -143,10 +129,9 @@ def _follow_stops(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen) 
     memory["felt_M"] = felt_M.astype(np.float64)
 
 
-def _follow_unfelt(memory: Memory, x: np.ndarray, fallen_KX: np.ndarray, phase: Phase, seen: Seen) -> np.ndarray:
-    """Mask (K, X): fell deeply, alone, for longer than the others could have gone on; until that is forgotten."""
+def _follow_unfelt(memory: Memory, x: np.ndarray, fallen_KX: np.ndarray, phase: Phase, seen: Seen) -> None:
+    """For how long each series has fallen deeply, alone."""
     unfelt_s_KM = memory["unfelt_s_KM"]
-    within_s = _within_s(seen)
     if memory.number("alone"):
         kept_KX = unfelt_s_KM[:, x].copy()
         unfelt_s_KM *= np.float32(np.exp(-seen.gap_s / _FORGET_S))
@@ -157,9 +142,8 @@ def _follow_unfelt(memory: Memory, x: np.ndarray, fallen_KX: np.ndarray, phase: 
     if alone and fallen_KX.any():
         counts_X = seen.news_M[x] & ~seen.silent_M[x] & (memory["felt_M"][x] == 0.0)
         added_KX = np.where(fallen_KX & counts_X, np.float32(seen.gap_s), np.float32(0.0))
-        unfelt_s_KM[:, x] = np.minimum(unfelt_s_KM[:, x] + added_KX, np.float32(_MOST * within_s))
+        unfelt_s_KM[:, x] = np.minimum(unfelt_s_KM[:, x] + added_KX, np.float32(_MOST * _within_s(seen)))
         memory.set_number("alone", 1.0)
-    return np.asarray(unfelt_s_KM[:, x] >= within_s)
 
 
 def _within_s(seen: Seen) -> float:

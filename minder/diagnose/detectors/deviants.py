@@ -111,7 +111,7 @@ def find_deviants(
     x, counting, seen = who
     if not len(x):
         none_KX = np.zeros((len(memory.metrics), 0))
-        coupling.follow(memory, traits, x, (none_KX > 0.0, none_KX, np.zeros(0, dtype=bool)), (phase, seen))
+        coupling.follow(memory, traits, x, (none_KX > 0.0, none_KX), (phase, seen))
         return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
@@ -144,8 +144,7 @@ def find_deviants(
     counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # a port without congestion or errors is no fault
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     fallen_KX = coupling.deep_KX(traits, z_KX, counted_KX, moved_KX) & ~stayed_KX
-    stands_X = coupling.stands_X(traits, smooth_KX + phase.shift_K[:, None])
-    counted_KX *= ~coupling.follow(memory, traits, x, (fallen_KX, smooth_KX, stands_X), (phase, seen))
+    counted_KX *= ~coupling.follow(memory, traits, x, (fallen_KX, smooth_KX), (phase, seen))
     counted_KX *= ~coupling.exchanges_X(traits, smooth_KX + phase.shift_K[:, None], phase.shift_K)
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
@@ -160,7 +159,7 @@ def find_deviants(
     reached_X = (traits.reaching_KX(z_KX < 0) & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
     causes_KX = traits.causes_K1 & (counted_KX > _CAUSES)
     fallen_X = (fallen_KX & (counted_KX > 0.0)).any(axis=0) & ~causes_KX.any(axis=0)
-    waits_s_X = coupling.waits_s_X(memory, x, (fallen_X, stands_X), phase)
+    waits_s_X = coupling.waits_s_X(memory, x, fallen_X, phase)
     return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()), waits_s_X)
 
 
