@@ -39,6 +39,7 @@ _BETWEEN = "rdma_throughput_bytes_per_second"
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
 _CLOCK_S = 120.0  # a clock is hardly farther off
 _DOWN = -0.3  # scaled: who does more has come back
+_LASTS_S = 10.0  # parts of a fall that show within so long of each other do not contradict one another
 _REPORTED_S = 60.0  # doubt of a metric that lasts so long is reported
 
 
@@ -62,7 +63,7 @@ def follow(memory: Memory, traits: TraitTable, x: np.ndarray, falls: tuple[np.nd
         return np.zeros(fallen_KX.shape, dtype=bool)  # there each kind of work stands, or goes on, by itself
     contradicted_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
     _follow_doubts(memory, x, contradicted_KX, seen.gap_s)
-    return contradicted_KX
+    return contradicted_KX & (memory["doubted_s_KM"][:, x] >= _LASTS_S)
 
 
 def exchanges_X(traits: TraitTable, moved_KX: np.ndarray, shift_K: np.ndarray) -> np.ndarray:
