@@ -1,9 +1,10 @@
 """What is felt, and what is not: a deviation convicts if the job, or another family of metrics of the machine, shows it too.
 
-The machines of a job wait for each other. One that computes or sends far less than it did holds all others up within a step or two, and
-all that it does becomes less at once. A fall that no other machine feels may be a clock that is off: it convicts once it has lasted for longer
-than that. A fall of one metric, while whatever else the machine does goes on, is that metric's own, and does not speak against the machine. What began with a stop of all was felt: who does not come back from it holds the others up. What causes slowness (a clock rate,
-error and congestion counters, a link's width) shows itself there first: it needs no such witness.
+The machines of a job wait for each other. One that computes or sends far less than it did holds all others up within a step or two, and all
+that it does becomes less at once. A fall that no other machine feels may be a clock that is off: it convicts once it has lasted for longer
+than that. A fall of one metric, while whatever else the machine does goes on, is that metric's own, and does not speak against the machine.
+What began with a stop of all was felt: who does not come back from it holds the others up. What causes slowness (a clock rate, error and
+congestion counters, a link's width) shows itself there first: it needs no such witness.
 K metrics, M machines, X machines that stand out.
 """
 
