@@ -29,7 +29,7 @@ def _launch(tmp_path: Path, script: list[str], **changes: str) -> subprocess.Com
         ({"job": "../etc"}, "--job"),
         ({"machine": "a b"}, "--machine"),
         ({"slots": "0"}, "--slots 0"),
-        ({"listen": "4711"}, "ADDRESS:PORT"),
+        ({"listen": "4711"}, "is no address"),
         ({"listen": "0.0.0.0:0"}, "--token-file"),
         ({"barrier": "door"}, "--barrier"),
         ({"env": "NOEQUALS"}, "NAME=VALUE"),
