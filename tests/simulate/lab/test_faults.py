@@ -102,8 +102,8 @@ def test_crash_kills_one_worker_and_only_it(process_lab, start_worker, wait_unti
     pid = start_worker(machine, rank=3)
     sibling = start_worker(machine, rank=4, slot=1)
     inject(process_lab, "crash", 1)
-    wait_until(lambda: machine.pids() == [sibling])
-    assert [child.poll() for child in machine.children if child.pid == pid] == [-9]
+    wait_until(lambda: [child.poll() for child in machine.children if child.pid == pid] == [-9])
+    assert machine.pids() == [sibling]
 
 
 DIES_OF_IT = """
