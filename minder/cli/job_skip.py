@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["list_skips", "skip"]
+from minder.cli.job_update import say_order
+from minder.cli.options import LedgerOption, OrderNote, TableFormat
 
-LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
+__all__ = ["list_skips", "skip"]
 
 
 def skip(
     name: Annotated[str, typer.Argument(help="The job's name.")],
     batches: Annotated[str | None, typer.Argument(help="Global batches, from 0: 120 or 120-123.", show_default=False)] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Train on them again; without batches, on those of the last order.")] = False,
-    note: Annotated[str, typer.Option(help="Why; it stands in the ledger and on the job's page.", show_default=False)] = "",
+    note: OrderNote = "",
     wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the generation that does it.")] = 60.0,
     ledger: LedgerOption = None,
 ) -> None:
@@ -26,9 +27,9 @@ def skip(
     """
     from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import operator_name
-    from minder.model.errors import BadInputError
     from minder.record.incidents import Ledger
-    from minder.record.incidents.skips import order_skip, order_words, wait_for_skip
+    from minder.record.incidents.orders import await_order
+    from minder.record.incidents.skips import SKIP_KINDS, fold_skips, order_skip, order_words
 
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
@@ -36,17 +37,13 @@ def skip(
         else:
             said = demand_note(note, "--note")
             operation_id = opened.client.skip_batches(name, said, batches=batches, undo=undo).detail.split(":")[0]
-        found = wait_for_skip(opened.events, name, operation_id, wait)
-    if found.state == "failed":
-        raise BadInputError(found.detail)
-    typer.echo(order_words(found, name))
-    if found.state == "asked":
-        raise typer.Exit(1)
+        found = await_order(lambda: fold_skips(opened.events(job=name, kinds=SKIP_KINDS)).orders, operation_id, wait)
+    say_order(found.state, found.detail, order_words(found, name))
 
 
 def list_skips(
     name: Annotated[str, typer.Argument(help="The job's name.")],
-    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format_: TableFormat = "table",
     ledger: LedgerOption = None,
 ) -> None:
     """What a job leaves out now, and every order: who gave it, why, and what came of it.

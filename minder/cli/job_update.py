@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minder.cli.options import LedgerOption, TableFormat
+from minder.cli.options import LedgerOption, OrderNote, TableFormat
 
 if TYPE_CHECKING:
     from minder.record.client.ledger import RemoteLedger
     from minder.record.incidents import Ledger
 
-__all__ = ["list_updates", "rollback", "update"]
+__all__ = ["list_updates", "rollback", "say_order", "update"]
 
-Note = Annotated[str, typer.Option(help="Why; it stands in the ledger and on the job's page.", show_default=False)]
 Wait = Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the job's launchers to have it.")]
 
 
@@ -25,7 +24,7 @@ def update(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the ranks; may be repeated.")] = None,
     args: Annotated[str | None, typer.Option(help="Arguments of the script in one string; they replace its arguments.")] = None,
     urgent: Annotated[bool, typer.Option("--urgent", help="Start the job again for it now, not with its next restart.")] = False,
-    note: Note = "",
+    note: OrderNote = "",
     wait: Wait = 30.0,
     ledger: LedgerOption = None,
 ) -> None:
@@ -66,7 +65,7 @@ def rollback(
     name: Annotated[str, typer.Argument(help="The job's name.")],
     number: Annotated[int | None, typer.Argument(min=0, help="The version. [default: the one before the last update]")] = None,
     lazy: Annotated[bool, typer.Option("--lazy", help="With the job's next restart, not now.")] = False,
-    note: Note = "",
+    note: OrderNote = "",
     wait: Wait = 30.0,
     ledger: LedgerOption = None,
 ) -> None:
@@ -113,12 +112,19 @@ def list_updates(
 
 
 def _await_ready(opened: Ledger | RemoteLedger, name: str, operation_id: str, wait_s: float) -> None:
-    from minder.model.errors import BadInputError
-    from minder.record.incidents.updates import order_words, wait_for_update
+    from minder.record.incidents.orders import await_order
+    from minder.record.incidents.updates import UPDATE_KINDS, fold_updates, order_words
 
-    found = wait_for_update(opened.events, name, operation_id, wait_s)
-    if found.state == "failed":
-        raise BadInputError(found.detail)
-    typer.echo(order_words(found, name))
-    if found.state == "asked":
+    found = await_order(lambda: fold_updates(opened.events(job=name, kinds=UPDATE_KINDS)).orders, operation_id, wait_s)
+    say_order(found.state, found.detail, order_words(found, name))
+
+
+def say_order(state: str, detail: str, words: str) -> None:
+    """How an order stands: one that failed is an error (BadInputError), one that still waits is exit status 1."""
+    from minder.model.errors import BadInputError
+
+    if state == "failed":
+        raise BadInputError(detail)
+    typer.echo(words)
+    if state == "asked":
         raise typer.Exit(1)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["LedgerOption", "MachineTokenFile", "MetricsTokenFile", "TableFormat", "TlsCertificate", "TlsClientCa", "TlsKey"]
+__all__ = ["LedgerOption", "MachineTokenFile", "MetricsTokenFile", "OrderNote", "TableFormat", "TlsCertificate", "TlsClientCa", "TlsKey"]
 
 LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
+OrderNote = Annotated[str, typer.Option("--note", help="Why; it stands in the ledger and on the job's page.", show_default=False)]
 TableFormat = Annotated[str, typer.Option("--format", help="table or json.")]
 
 # What answers on a port: agent, launcher, cache.

@@ -5,6 +5,7 @@ One operation holds a job at a time: the intent of the newest one in the ledger 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -120,7 +121,7 @@ class HeldJob:
 Run = TypeVar("Run", bound=Held)
 
 
-class Hold(Generic[Run]):
+class Hold(ABC, Generic[Run]):
     """What holds a job: `tick` once per tick, before the decisions; then `take_items` are to be decided on. what: in words. Every method
     raises LedgerError."""
 
@@ -133,9 +134,9 @@ class Hold(Generic[Run]):
         self.on_say: Callable[[str], None] = lambda text: None
 
     @property
+    @abstractmethod
     def limit_s(self) -> float:
         """By then it is over, whatever is missing."""
-        raise NotImplementedError
 
     @property
     def incident(self) -> str:
@@ -204,20 +205,21 @@ class Hold(Generic[Run]):
             self._held.complete(run, "failed", f"not judged: the {self._what} could not be brought to an end")
             run.over, self._state.phase = True, "suspended"
 
+    @abstractmethod
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> Run:
-        raise NotImplementedError
+        """A record of what holds the job from now on."""
 
+    @abstractmethod
     def _go_on(self, run: Run) -> None:
         """What a tick does for one that is not over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self, run: Run, why: str) -> None:
         """Before all is known: by a person (why), or by the time limit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _settle_again(self, run: Run) -> None:
         """It is over in the ledger, and an earlier controller has not decided on what was found."""
-        raise NotImplementedError
 
     def _present(self) -> Run | None:
         """A generation that was started meanwhile, or the job's end, ends it."""

@@ -28,7 +28,6 @@ __all__ = ["WhatIfRule"]
 _WORKER, _NONE = "worker", "none"
 _JOBS_OWN = ("stage imbalance", "sequence imbalance", "communication")
 _DATA = "data"
-_TESTS = frozenset({"whatif", "pairs"})  # sources that compared the machines' own work: what they say is not weighed
 _LEAST_STEPS = 6  # of the newer study, before a machine is evicted
 _FRESH_S, _FRESH_TIMES = 60.0, 3.0  # a study is of now for so long, or for so many times what lay between it and the one before
 _PATIENCE_S = 60.0  # so long may the first study of a slow stretch take
@@ -72,7 +71,7 @@ class WhatIfRule:
     def weigh(self, suspect: Suspect, now_s: float) -> Suspect:
         """What the steps say of another rule's suspicion that a machine slows the job down. Nothing else is touched, and nothing while the
         job stands: steps of before say nothing of a hang."""
-        if self._stands or suspect.cause != "slowdown" or not suspect.machines or suspect.source in _TESTS:
+        if self._stands or suspect.cause != "slowdown" or not suspect.machines or suspect.source == self.name:
             return suspect
         if not self._records:
             note = f"what-if could not judge the step traces: {self._why}" if self._why else "what-if had no step trace"

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from minder.offline.benchmark.judging import Row
-from minder.offline.evaluation.intervals import Figure, f1_gain, poisson_lower, poisson_upper, wilson
+from minder.offline.evaluation.intervals import Figure, f1_figure, f1_gain, mean_figure, poisson_lower, poisson_upper, wilson
 from minder.offline.evaluation.scoring import Judged, summarise
 
 __all__ = ["HEAD", "compare", "comparison_line", "figures", "read_rows", "table"]
@@ -39,7 +37,7 @@ def compare(old: Sequence[Row], new: Sequence[Row]) -> dict[str, Any]:
         "inputs": len(both),
         "f1": asdict(f1),
         "better": better,
-        "right": asdict(_mean([other.right - one.right for one, other in both])),
+        "right": asdict(mean_figure([other.right - one.right for one, other in both])),
     }
 
 
@@ -72,28 +70,14 @@ def _figures(rows: Sequence[Row]) -> dict[str, Any]:
         "inputs": len(rows), "found": total.found, "wrong": total.wrong, "missed": total.missed,
         "quiet": sum(row.right and row.judged.outcome == "quiet" for row in rows),
         "right": asdict(wilson(sum(row.right for row in rows), len(rows))),
-        "precision": asdict(precision), "recall": asdict(recall), "f1": asdict(_f1(rows)), "delay_s": asdict(_delay(rows)),
+        "precision": asdict(precision), "recall": asdict(recall), "f1": asdict(f1_figure(judged)), "delay_s": asdict(_delay(rows)),
         "false_a_job_day": asdict(_false(rows)), "false_accusations": sum(row.false_accusations for row in rows),
         "unknown": sum(row.state == "unknown" for row in rows), "unanswered": sum(row.state == "unanswered" for row in rows),
     }  # fmt: skip
 
 
-def _f1(rows: Sequence[Row], resamples: int = 2000) -> Figure:
-    """2 found / (named + faults): 0 where nothing was found, and unknown only without any fault or name."""
-    flags = [(row.judged.outcome == "found", row.judged.outcome in ("found", "wrong"), row.judged.fault is not None) for row in rows]
-    flags_N3 = np.array(flags, dtype=float).reshape(-1, 3)
-    counts_3 = flags_N3.sum(axis=0)
-    if not counts_3[1] + counts_3[2]:
-        return Figure(math.nan, math.nan, math.nan)
-    drawn_RN = np.random.default_rng(0).integers(0, len(rows), (resamples, len(rows)))
-    counts_R3 = flags_N3[drawn_RN].sum(axis=1)
-    draws_R = 2.0 * counts_R3[:, 0] / np.maximum(counts_R3[:, 1] + counts_R3[:, 2], 1.0)
-    low, high = np.percentile(draws_R, [2.5, 97.5])
-    return Figure(float(2.0 * counts_3[0] / (counts_3[1] + counts_3[2])), float(low), float(high))
-
-
 def _delay(rows: Sequence[Row]) -> Figure:
-    return _mean([row.delay_s for row in rows if row.delay_s is not None])
+    return mean_figure([row.delay_s for row in rows if row.delay_s is not None])
 
 
 def _false(rows: Sequence[Row]) -> Figure:
@@ -103,16 +87,6 @@ def _false(rows: Sequence[Row]) -> Figure:
     if not days:
         return Figure(math.nan, math.nan, math.nan)
     return Figure(count / days, poisson_lower(count, 0.975) / days, poisson_upper(count, 0.975) / days)
-
-
-def _mean(values: Sequence[float], resamples: int = 2000) -> Figure:
-    """With a bootstrap interval; reproducible."""
-    if not values:
-        return Figure(math.nan, math.nan, math.nan)
-    values_N = np.array(values, dtype=float)
-    drawn_RN = np.random.default_rng(0).integers(0, len(values_N), (resamples, len(values_N)))
-    low, high = np.percentile(values_N[drawn_RN].mean(axis=1), [2.5, 97.5])
-    return Figure(float(values_N.mean()), float(low), float(high))
 
 
 def _cells(part: str, item: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from minder.offline.evaluation.scoring import Judged
 
-__all__ = ["Figure", "bootstrap", "f1_gain", "poisson_lower", "poisson_upper", "wilson"]
+__all__ = ["Figure", "bootstrap", "f1_figure", "f1_gain", "mean_figure", "poisson_lower", "poisson_upper", "wilson"]
 
 _Z95 = 1.959963984540054
 
@@ -39,6 +39,24 @@ def bootstrap(judged: Sequence[Judged], resamples: int = 2000, seed: int = 0) ->
         found[name] = _figure(value, _shares(flags_N3[drawn_RN].sum(axis=1))[:, k])
     found["median_delay_s"] = _figure(_median(delay_N[None])[0], _median(delay_N[drawn_RN]))
     return found
+
+
+def f1_figure(judged: Sequence[Judged], resamples: int = 2000, seed: int = 0) -> Figure:
+    """F1, 0 where nothing was found; unknown only without any fault or name."""
+    flags_N3 = _arrays(judged)[0]
+    if not flags_N3[:, 1:].any():
+        return Figure(math.nan, math.nan, math.nan)
+    drawn_RN = np.random.default_rng(seed).integers(0, len(judged), (resamples, len(judged)))
+    return _figure(float(_f1(flags_N3.sum(axis=0)[None])[0]), _f1(flags_N3[drawn_RN].sum(axis=1)))
+
+
+def mean_figure(values: Sequence[float], resamples: int = 2000, seed: int = 0) -> Figure:
+    """A mean with its percentile interval; unknown of nothing."""
+    if not values:
+        return Figure(math.nan, math.nan, math.nan)
+    values_N = np.array(values, dtype=float)
+    drawn_RN = np.random.default_rng(seed).integers(0, len(values_N), (resamples, len(values_N)))
+    return _figure(float(values_N.mean()), values_N[drawn_RN].mean(axis=1))
 
 
 def f1_gain(old: Sequence[Judged], new: Sequence[Judged], resamples: int = 2000, seed: int = 0) -> tuple[Figure, float]:

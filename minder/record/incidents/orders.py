@@ -3,8 +3,9 @@ policy's stages judge them as they judge all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from minder.model.errors import BadInputError
 from minder.model.evidence import Signal
@@ -13,10 +14,32 @@ from minder.record.incidents import kinds
 from minder.record.incidents.ledger import Ledger
 from minder.wire.codec import to_json
 
-__all__ = ["ORDER_S", "demand_running", "find_restart_order", "order_eviction", "order_payload", "order_restart"]
+__all__ = ["ORDER_S", "await_order", "demand_running", "find_restart_order", "order_eviction", "order_payload", "order_restart"]
 
 _STARTS_S = 30.0  # a second order within it is the first one, typed twice
+_LOOK_S = 0.3
 ORDER_S = 600.0  # an order that no controller took up by then is over
+
+
+class _Order(Protocol):
+    @property
+    def operation_id(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+
+AnyOrder = TypeVar("AnyOrder", bound=_Order)
+
+
+def await_order(orders: Callable[[], Iterable[AnyOrder]], operation_id: str, seconds: float) -> AnyOrder:
+    """The order, as soon as something came of it or the time is over. orders: all of the job's, as the ledger has them now."""
+    end_s = time.monotonic() + seconds
+    while True:
+        found = next(item for item in orders() if item.operation_id == operation_id)
+        if found.state != "asked" or time.monotonic() >= end_s:
+            return found
+        time.sleep(_LOOK_S)
 
 
 def order_eviction(ledger: Ledger, machine: str, job: str, by: str, reason: str, now_s: float) -> str:

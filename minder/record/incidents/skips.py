@@ -6,9 +6,8 @@ most once. What was left out stays left out in the next run of the job: its chec
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,13 +21,12 @@ from minder.record.incidents.updates import demand_launched
 
 __all__ = [
     "SKIP_KINDS", "SkipFold", "SkipOrder", "changed", "count_batches", "fold_skips", "new_skip", "order_skip", "order_words", "plan_skip",
-    "skip_rows", "skip_table", "wait_for_skip",
+    "skip_rows", "skip_table",
 ]  # fmt: skip
 
 SKIP_KINDS = (kinds.JOB_REGISTERED, kinds.SKIP_ASKED, kinds.SKIP_FAILED, kinds.GENERATION_STARTED)
 Ranges = tuple[range, ...]
 _MOST_NOTE = 400
-_LOOK_S = 0.3
 _GIVE = "give the batches, such as 120 or 120-121"
 
 
@@ -156,16 +154,6 @@ def order_skip(ledger: Ledger, job: str, batches: str | None, undo: bool, note: 
     name = new_skip()
     ledger.append(kinds.SKIP_ASKED, {**payload, "by": by}, job=job, operation_id=name)
     return next(item for item in fold_skips(ledger.events(job=job, kinds=SKIP_KINDS)).orders if item.operation_id == name)
-
-
-def wait_for_skip(read: Callable[..., Sequence[LedgerEvent]], job: str, operation_id: str, seconds: float) -> SkipOrder:
-    """The order, as soon as something came of it or the time is over. read: as Ledger.events."""
-    end_s = time.monotonic() + seconds
-    while True:
-        found = next(item for item in fold_skips(read(job=job, kinds=SKIP_KINDS)).orders if item.operation_id == operation_id)
-        if found.state != "asked" or time.monotonic() >= end_s:
-            return found
-        time.sleep(_LOOK_S)
 
 
 def order_words(order: SkipOrder, job: str) -> str:

@@ -8,9 +8,8 @@ names it, so at most once; a newer order takes the place of one that waits.
 from __future__ import annotations
 
 import shlex
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +40,6 @@ __all__ = [
     "update_payload",
     "version_rows",
     "version_table",
-    "wait_for_update",
 ]
 
 UPDATE_KINDS = (
@@ -54,7 +52,6 @@ UPDATE_KINDS = (
 )
 _MOST_NOTE = 400
 _KEPT = 20  # versions of each job whose code stays in the store
-_LOOK_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,17 +276,6 @@ def needed_code(events: Iterable[LedgerEvent]) -> set[str]:
         if event.payload.get("code"):
             found.setdefault(event.job, []).append(str(event.payload["code"]))
     return {digest for digests in found.values() for digest in digests[-_KEPT:]}
-
-
-def wait_for_update(read: Callable[..., Sequence[LedgerEvent]], job: str, operation_id: str, seconds: float) -> Order:
-    """The order, as soon as something came of it or the time is over. read: as Ledger.events."""
-    end_s = time.monotonic() + seconds
-    while True:
-        orders = fold_updates(read(job=job, kinds=UPDATE_KINDS)).orders
-        found = next(item for item in orders if item.operation_id == operation_id)
-        if found.state != "asked" or time.monotonic() >= end_s:
-            return found
-        time.sleep(_LOOK_S)
 
 
 def order_words(order: Order, job: str) -> str:
