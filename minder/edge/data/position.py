@@ -30,11 +30,6 @@ class Position:
     step: int = 0
     skipped: tuple[range, ...] = ()
 
-    @property
-    def next_batch(self) -> int:
-        """Of the next step."""
-        return batch_of_step(self.step + 1, self.skipped)
-
     def skipping(self, wanted: Iterable[range]) -> Position:
         """Here, with other batches to leave out from now on. What was trained on stays as it was: steps keep their batches.
 
