@@ -69,6 +69,15 @@ def test_five_minutes_after_it_stopped_once(watch: Watch) -> None:
     assert watch.at(2302.0, None) == [] and watch.at(3000.0, replace(STANDING, since_s=2600.0)), "another generation that hangs"
 
 
+def test_who_names_machines_is_heard_first_however_short_the_limit(tmp_path: Path) -> None:
+    """Without steps the job was seen to stand 40 s after it had stopped, when a limit of 20 s had long passed."""
+    watch = Watch(tmp_path / "ledger.db", restart_hung_after_s=20.0)
+    seen = replace(STANDING, seen_s=2040.0)
+    assert watch.first(2040.0, 2060.0, seen) == math.inf and watch.hung.left_s == 5.0
+    assert watch.at(2060.0, seen)
+    watch.ledger.close()
+
+
 def test_twenty_steps_where_that_is_longer(watch: Watch) -> None:
     assert watch.first(2040.0, 4000.0, typical_s=60.0) == 3200.0
 

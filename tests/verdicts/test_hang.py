@@ -73,6 +73,8 @@ def test_no_progress_of_any_kind_and_stacks_that_stand_are_a_hang() -> None:
     standing = play.standing[399.0]
     assert standing is not None and standing.stood is True and standing.began
     assert STOPS_S - 2 <= standing.since_s <= STOPS_S + 12
+    first = next(item for item in play.standing.values() if item is not None and item.stood)
+    assert STOPS_S + 30.0 < first.seen_s < STOPS_S + 45.0 and standing.seen_s == first.seen_s, "when it was first seen to stand"
 
 
 def test_of_one_machine_the_rank_that_stands_out_is_told_at_once() -> None:

@@ -47,12 +47,13 @@ _SHOWN = 8
 @dataclass(frozen=True, slots=True)
 class Standing:
     """The job stands. since_s: when it last moved. stood: its stacks were the same in two captures since; None: unknown. began: it had
-    been at work before. evidence: what speaks for it."""
+    been at work before. evidence: what speaks for it. seen_s: when its stacks were first seen to be the same; NaN: not yet."""
 
     since_s: float
     stood: bool | None
     began: bool
     evidence: tuple[Evidence, ...] = ()
+    seen_s: float = math.nan
 
 
 class HangRule:
@@ -66,12 +67,13 @@ class HangRule:
         self._said: tuple[Evidence, ...] = ()  # by the newest stacks
         self._passes = False
         self._since_s = math.nan
+        self._seen_s = math.nan
         self.standing: Standing | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
         since_s = self._tracker.still_since_s(observation)
         if since_s is None or since_s != self._since_s:
-            self._asked_s, self._said, self._passes = math.inf, (), False
+            self._asked_s, self._said, self._passes, self._seen_s = math.inf, (), False, math.nan
         self._since_s = math.nan if since_s is None else since_s
         self._hear(observation.statements)
         self.standing = None if since_s is None else self._standing(since_s, observation)
@@ -105,7 +107,8 @@ class HangRule:
         compared = tracker.still_s >= since_s
         stood = tracker.stood_s >= tracker.still_s if compared else None
         began = tracker.steps.reads_steps or tracker.activity.has_begun
-        return Standing(since_s, stood, began, (*self._why(since_s, stood, observation.now_s), *self._said[:_SHOWN]))
+        self._seen_s = observation.now_s if stood and math.isnan(self._seen_s) else self._seen_s
+        return Standing(since_s, stood, began, (*self._why(since_s, stood, observation.now_s), *self._said[:_SHOWN]), self._seen_s)
 
     def _why(self, since_s: float, stood: bool | None, now_s: float) -> list[Evidence]:
         activity, for_s = self._tracker.activity, now_s - since_s
