@@ -170,3 +170,30 @@ def test_the_climb_of_an_incident_is_told_rung_by_rung(ledger: Ledger) -> None:
     assert steps[0].outcome == "done: its workers ended"
     assert steps[3].outcome == "under way; the trial ended: did not come back"
     assert isinstance(steps[4], Step) and steps[4].reason == "end_of_ladder"
+
+
+def fails(ledger: Ledger, machine: str, rank: int, time_s: float) -> None:
+    failure = Failure(time_s, machine, (rank,), "hang")
+    ledger.open_incident(verdict(machine, failures=(failure,)), job="llm", time_s=time_s)
+
+
+@pytest.mark.parametrize(
+    ("machine", "rank", "restarts"),
+    [
+        pytest.param("m3", 3, 1, id="another machine and rank: another trouble, the trial put the first one right"),
+        pytest.param("s0", 1, 3, id="the rank on the standby: it follows the rank"),
+        pytest.param("m1", 3, 3, id="the machine on trial, with other ranks"),
+    ],
+)
+def test_a_trial_that_put_its_trouble_right_begins_the_count_of_restarts_anew(
+    ledger: Ledger, machine: str, rank: int, restarts: int
+) -> None:
+    act(ledger, "restart-1", "restart")
+    said = verdict("m1")
+    incident = ledger.open_incident(said, job="llm", time_s=NOW_S + 10.0)
+    trial = Decision("trial-1", NOW_S + 10.0, "trial", ("m1",), "act", "a standby takes its ranks", said, replacements=("s0",))
+    ledger.intend("trial-1", trial, job="llm", incident=incident, time_s=NOW_S + 10.0)
+    assert ledger.history("llm", NOW_S + 11.0).restarts == 2
+    fails(ledger, machine, rank, NOW_S + 20.0)
+    act(ledger, "restart-2", "restart", machine, time_s=NOW_S + 21.0, failures=(Failure(NOW_S + 20.0, machine, (rank,), "hang"),))
+    assert ledger.history("llm", NOW_S + 30.0).restarts == restarts

@@ -5,8 +5,8 @@ The rules:
 - A job that stands as a whole, and of which no machine was evicted, is started again once it has stood for `restart_hung_after_s`, or
   for 20 of its steps if that is longer. Before it was at work in this generation, and where its stacks cannot be compared,
   `start_limit_s` holds instead. Stacks that moved, or activity of any kind, begin the time anew.
-- Those who name machines begin to ask once the job is seen to stand: for 20 s after that nothing is started again, however short the
-  limit is. Without steps a hang may be noticed only after the limit has passed.
+- Those who name machines begin to ask once a job that was at work is seen to stand: for 20 s after that nothing is started again,
+  however short the limit is. Without steps a hang may be noticed only after the limit has passed.
 - A declared phase, a pause, a maintenance window and an eviction that waits for an operator stop the clock.
 - The restart goes through the policy like every other: max_restarts, and without --act it is only written down.
 - A person's order (`minder job restart`) goes the same way, at once, once. One that was given before the present generation began, or
@@ -64,7 +64,7 @@ class HungJob:
             self._stopped_s += passed_s
             return []
         self.left_s = self._limit_s(standing, typical_s) - (now_s - standing.since_s - self._stopped_s)
-        if standing.stood and not math.isnan(standing.seen_s):
+        if standing.began and not math.isnan(standing.seen_s):
             self.left_s = max(self.left_s, _WITNESSES_S - (now_s - standing.seen_s))
         if self.left_s > 0 or self._asked == (self._state.generation, standing.since_s):
             return []

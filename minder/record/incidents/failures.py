@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from minder.model.decision import Decision
@@ -60,6 +60,18 @@ class BlameFold:
         """Begun within the last 24 hours, or not ended yet."""
         return tuple(item for item in self._trials.values() if item.begun_s > now_s - MEMORY_S or not item.finding)
 
+    def cured(self, now_s: float) -> frozenset[str]:
+        """Trials after which something failed, and neither the ranks that were exchanged nor the machine that they left: what the job
+        was restarted for before each of them is put right, and what fails now is another trouble."""
+        failures = self.failures(now_s) if self._trials else ()
+        found = set()
+        for trial in self._trials.values():
+            since = [item for item in failures if item.time_s > trial.begun_s]
+            same = any(item.machine == trial.machine or set(item.ranks) & set(trial.ranks) for item in since)
+            if since and trial.ranks and not same:
+                found.add(trial.operation_id)
+        return frozenset(found)
+
     def _note_failures(self, event: LedgerEvent) -> None:
         """A verdict may be reported again: of one generation each failure counts once."""
         for row in event.payload.get("failures") or ():
@@ -72,9 +84,11 @@ class BlameFold:
                 self._failures.append(failure)
 
 
-def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[int, float, bool]]) -> int:
+def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[int, float, bool]], cured: Collection[str] = ()) -> int:
     """Restarts and trials without progress between them. One after a generation that made progress in steps counts no further; progress in
-    steps and in time begins the count anew. In the order of the ledger: the clock may have been set back in between.
+    steps and in time begins the count anew, and so does a trial that put the trouble right (`cured`, operations): two machines that fail
+    one after the other are two troubles, each as many exchanges as there are machines to exchange. In the order of the ledger: the clock
+    may have been set back in between.
 
     >>> restart = PastEviction(10.0, "llm", (), "restart", "a", True, 1)
     >>> restarts_in_a_row([restart, replace(restart, event_id=2)], []), restarts_in_a_row([restart], [(2, 5.0, True)])
@@ -82,7 +96,7 @@ def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[
     """
     count, stepped = 0, False
     marks = [(event_id, "anew" if anew else "steps") for event_id, _, anew in progress]
-    done = [(action.event_id, "restart" if is_restart(action) else "") for action in actions]
+    done = [(action.event_id, "anew" if action.operation_id in cured else "restart" if is_restart(action) else "") for action in actions]
     for _, what in sorted([*marks, *done], key=lambda item: item[0]):
         if what in ("anew", "steps"):
             count, stepped = (0 if what == "anew" else count), True
