@@ -300,16 +300,19 @@ class Watch:
             self.fail("no job stands for ever", f"no step for {quiet_s:.0f} s, phase {phase}")
 
     def _count_budgets(self, events: Sequence[LedgerEvent]) -> None:
-        row, evicted = 0, list[tuple[float, int]]()
+        row, tried, evicted = 0, set[str](), list[tuple[float, int]]()
         for event in events:
             action = event.payload.get("action") if event.kind == kinds.INTENT else ""
             if event.kind == kinds.JOB_REGISTERED:  # another run
                 row, evicted = 0, []
+                tried.clear()
             elif event.kind == kinds.PROGRESS:
                 row = 0
+                tried.clear()
             elif action in ("restart", "trial"):
                 row += 1
-                if row > self._policy.max_restarts + 1:
+                tried |= set(event.payload["machines"]) if action == "trial" else set()
+                if row > self._policy.max_restarts * (1 + len(tried)) + 1:  # each exchange may have put one machine's trouble right
                     self.fail("restarts keep within their budget", f"{row} in a row at {event.operation_id}")
             elif action == "evict":
                 evicted.append((event.time_s, len(event.payload["machines"])))
