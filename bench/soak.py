@@ -2,7 +2,7 @@
 
     python bench/soak.py --hours 24 --tick 2 --out soak.json
 
-A controller as `minder run --act` builds it watches a job on paper (minder/simulate/paper.py) on a clock of its own, a tick every --tick
+A controller as `minder run --act` builds it watches a job on paper (tests/fakes/paper_job.py) on a clock of its own, a tick every --tick
 simulated seconds, as fast as it goes. Every two hours a machine is slow, hangs or falls silent and is evicted; an hour later it is
 given back. Three degraded states: telemetry is out for ten minutes, the disk of the ledger is full for ten minutes (a real file
 system of 24 MiB where one can be mounted), the clock is set forward and back by an hour. A real `minder serve` on the same ledger is
@@ -31,6 +31,8 @@ import httpx
 import numpy as np
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import minder.app.build
 from minder.act.controller import recover
 from minder.act.controller.gauges import Gauges, Sight
@@ -41,7 +43,7 @@ from minder.model.clock import FakeClock, SystemClock
 from minder.model.errors import LedgerError
 from minder.record.incidents import Ledger, kinds
 from minder.record.store.tokens import TokenRecord, TokenStore, new_id
-from minder.simulate.paper import PaperFault, PaperJob
+from tests.fakes.paper_job import PaperFault, PaperJob
 
 RANKS, STANDBYS, HOUR_S = 8, 2, 3600.0
 NAMES = [f"m{index:02d}" for index in range(RANKS + STANDBYS)]

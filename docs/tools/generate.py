@@ -97,8 +97,10 @@ def configuration_page() -> str:
         ("Kubernetes", '[engine]` with `kind = "kubernetes"', KubernetesConfig),
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
         ("Certificates", "[tls]", config.TlsConfig),
-        ("Standbys", "[pool]", PoolConfig),
-        ("Standbys", "[standby]", config.StandbyConfig),
+        ("When links call a person", "[signals]", config.SignalsConfig),
+        ("How many standbys a job should have", "[pool]", PoolConfig),
+        ("How standbys are tested", "[standby]", config.StandbyConfig),
+        ("A job that is replayed", "[replay]", config.ReplayConfig),
     )
     parts += _tables(tables)
     parts.append(

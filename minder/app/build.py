@@ -46,7 +46,7 @@ from minder.app.engine import EngineParts, wire_engine
 from minder.app.feeds import build_source, open_aligner, open_recorder, source_words
 from minder.app.job import App
 from minder.app.watch_folder import WatchFolder, open_watch_folder
-from minder.config import JobConfig, default_state_dir
+from minder.config import JobConfig
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
@@ -66,6 +66,7 @@ from minder.model.errors import ConfigError
 from minder.model.evidence import Scores
 from minder.model.observation import Rule
 from minder.model.private import make_private
+from minder.model.resources import default_state_dir
 from minder.model.topology import Topology
 from minder.record.incidents import Ledger, find_ledger
 from minder.record.registry.folder import Model

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minder.act.controller.stages import SampleSource
 from minder.app.admission import Admission
 from minder.config import JobConfig
 from minder.ingest.sources.jobfile import RecordedJob
 from minder.ingest.sources.mapping import load_mapping
 from minder.ingest.sources.recorder import Recorder
 from minder.ingest.sources.scrape import ScrapeSource, ScrapeTarget
+from minder.ingest.sources.source import Source
 from minder.ingest.windows import Aligner
 from minder.model.errors import ConfigError
 from minder.wire.client import MachineEndpoints
@@ -23,7 +23,7 @@ def open_aligner(admission: Admission) -> Aligner:
     return Aligner(admission.names, interval_s=admission.config.telemetry.interval_s)
 
 
-def build_source(admission: Admission) -> SampleSource:
+def build_source(admission: Admission) -> Source:
     """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
     config, telemetry = admission.config, admission.config.telemetry
     mapping = load_mapping(telemetry.mapping)

@@ -17,11 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from minder.config import JobConfig, LocalHandle, MachineConfig, default_state_dir
+from minder.config import JobConfig, LocalHandle, MachineConfig
 from minder.model.errors import BadInputError, MinderError
 from minder.model.log import say
 from minder.model.names import check_job_name
 from minder.model.private import make_private, open_private
+from minder.model.resources import default_state_dir
 from minder.wire.machine_tokens import give_token
 
 __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words"]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from minder.config import JobConfig, default_state_dir
+from minder.config import JobConfig
 from minder.model.errors import ConfigError
 from minder.model.private import make_private
+from minder.model.resources import default_state_dir
 
 __all__ = ["WatchFolder", "open_watch_folder", "status_places"]
 

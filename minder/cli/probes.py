@@ -73,8 +73,8 @@ def open_local(place: str | None, *, needed: bool = True) -> Ledger | None:
 
 def agents_token(token_file: Path | None, job: str) -> str:
     """The one that is named, or the one that minder made for a job of this host."""
-    from minder.config import default_state_dir
     from minder.model.errors import BadInputError
+    from minder.model.resources import default_state_dir
     from minder.wire.tokens import read_token
 
     own = default_state_dir() / "jobs" / job / "token"

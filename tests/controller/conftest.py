@@ -45,8 +45,8 @@ from minder.model.observation import MachineView, Observation, WorkerView
 from minder.model.probes import Measurement, ProbeResult
 from minder.model.topology import Parallelism
 from minder.record.incidents import Ledger
-from minder.simulate.paper import PaperFault, PaperJob
 from minder.wire.codec import to_json
+from tests.fakes.paper_job import PaperFault, PaperJob
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
 

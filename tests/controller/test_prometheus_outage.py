@@ -23,7 +23,7 @@ from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig, TelemetryConfig
 from minder.model.clock import SystemClock
 from minder.record.incidents import Ledger, kinds
-from minder.simulate.paper import PaperJob
+from tests.fakes.paper_job import PaperJob
 
 MACHINES = ("m0", "m1", "m2", "m3")
 SILENT_S, PATIENCE_S = 4.0, 60.0

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 pytest.importorskip("fastapi", reason="needs the serve extra: pip install 'minder-cluster[serve]'")
 
@@ -39,6 +42,31 @@ def test_every_setting_says_what_it_means_in_words_of_toml() -> None:
     assert len(rows) > 80
     assert [row for row in rows if re.search(r"\|\s*\|$", row)] == [], "say it in the docstring of its model, as `key: meaning.`"
     assert [row for row in rows if re.search(r"\bNone\b|tuple\[|\\\||'[a-z]+'\]", row)] == []
+
+
+def tables_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model and those of its fields, however they are wrapped."""
+    yield model
+    parts = [field.annotation for field in model.model_fields.values()]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            yield from tables_of(part)
+        parts += typing.get_args(part)
+
+
+def test_every_table_of_a_configuration_has_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.config import JobConfig
+    from serve.settings_file import ServiceFile
+
+    generate, shown = generator(), []
+    write = generate._tables
+    monkeypatch.setattr(generate, "_tables", lambda tables, heading="##": shown.extend(tables) or write(tables, heading))
+    page = generate.configuration_page()
+    missing = {model.__name__ for root in (JobConfig, ServiceFile) for model in tables_of(root)} - {model.__name__ for _, _, model in shown}
+    assert missing == set()
+    titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    assert len(titles) == len(set(titles)), "two sections of one name cannot be linked to"
 
 
 def test_a_docstring_is_split_where_it_begins_to_speak_of_a_key() -> None:

@@ -37,6 +37,7 @@ from minder.act.recovery.restart import StartResult
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import Standing
 from minder.diagnose.verdicts.judge import RuleFailure
+from minder.ingest.sources.source import Source
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import LedgerError, MinderError
 from minder.model.evidence import Scores, Signal, Verdict
@@ -54,7 +55,6 @@ __all__ = [
     "DecisionMaker",
     "EnginePart",
     "Guards",
-    "SampleSource",
     "SignalSource",
     "Stages",
     "Tick",
@@ -68,12 +68,6 @@ _log = logging.getLogger("minder.controller")
 _AGAIN = (10, 100, 1000, 10_000)  # of a part's failures: reported once more, without the traceback
 _MOST_DISTINCT = 20  # of one part
 _TRACE_LINES = 20
-
-
-class SampleSource(Protocol):
-    def collect(self, now_s: float) -> Sequence[Sample]: ...
-
-    def close(self) -> None: ...
 
 
 class SignalSource(Protocol):
@@ -150,7 +144,7 @@ class Stages:
     """Everything that a tick runs, wired by `minder.app.build`."""
 
     fleet: Fleet
-    source: SampleSource
+    source: Source
     windows: WindowMaker
     judge: VerdictJudge
     policy: DecisionMaker

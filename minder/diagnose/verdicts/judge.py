@@ -97,11 +97,6 @@ class Judge:
         self.rules = tuple(rules)
         self._weighing = [rule for rule in rules if isinstance(rule, WeighingRule)]
 
-    @property
-    def open_verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts of the episodes that last."""
-        return tuple(episode.verdict for episode in self._episodes if episode.closed_s is None)
-
     def restart(self, rules: Sequence[Rule], by_s: float) -> None:
         """Go on with other rules, after the wall clock was set forward by so much: episodes last, suspicions are forgotten."""
         self._take(rules)

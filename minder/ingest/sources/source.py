@@ -10,7 +10,7 @@ __all__ = ["Source"]
 
 
 class Source(Protocol):
-    """Where samples come from. Three implementations pass one conformance suite: Prometheus, direct scrape, recording."""
+    """Where samples come from: Prometheus, agents, a recording."""
 
     def collect(self, now_s: float) -> list[Sample]:
         """All samples that became known since the last call, each once, with its own time, in time order.

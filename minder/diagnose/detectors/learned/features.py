@@ -114,9 +114,6 @@ class FeatureStream:
         value = float(self._state.last_KM[k, m])
         return self._table.names[k], self._table.unscale(k, value), self._table.unscale(k, value - float(self._state.quick_KM[k, m]))
 
-    def silent_s(self, m: int) -> float:
-        return float(self._state.silent_s_M[m])
-
     def add(self, time_s: float, machines: Sequence[str], metrics: Sequence[str], values_KM: np.ndarray, heard_M: np.ndarray) -> Bin | None:
         """One row of the window; the bin that it ends, if it ends one. values_KM: NaN where there is no data."""
         self._follow(tuple(machines), tuple(metrics))
