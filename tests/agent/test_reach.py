@@ -45,6 +45,19 @@ def test_without_a_connection_of_the_job_nothing_is_tried() -> None:
     assert asyncio.run(try_peers("m0", [], time.monotonic() + 5)) == []
 
 
+def test_a_machine_that_only_listens_says_which_address_is_its_own() -> None:
+    """Before the first step it may have no connection: its peers try an address that no other row has."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(socket.create_server(("127.0.0.4", 0)))
+        except OSError:
+            pytest.skip("no second loopback address here")
+        stack.enter_context(socket.create_server(("0.0.0.0", 0)))
+        stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        own = [(item.local, item.remote, item.reached) for item in tried() if item.local == item.remote]
+    assert own == [("127.0.0.4", "127.0.0.4", True)]
+
+
 def test_it_is_never_done_without_being_asked_for_by_name() -> None:
     assert "reach" not in parse_request({}).what
     assert parse_request({"what": ["reach"]}).what == ("reach",)

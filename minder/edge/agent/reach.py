@@ -2,6 +2,9 @@
 
 A try is one TCP handshake from the address that the job uses to a port where nothing listens (RFC 1078's, given up long ago): a
 refusal is an answer. No byte is sent, and no socket of the job is touched.
+
+A machine also tries the addresses at which the job's own processes listen. Before the first step it may have no connection at all, and
+its peers only know an address that does not answer: whose it is, the machine itself has to say.
 """
 
 from __future__ import annotations
@@ -24,13 +27,18 @@ _NOT_OURS = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.EINVAL}  # n
 
 
 async def try_peers(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[ConnectivityProbe]:
-    """One try per peer address of the job's connections, open or opening, at most 64, all at once. ends_s: of time.monotonic()."""
+    """One try per peer address of the job's connections, open or opening, at most 64, and per own
+    address at which it listens and has no connection yet, all at once.
+    ends_s: of time.monotonic()."""
     exporter, now_s = FlowExporter(machine), time.time()
     flows = await asyncio.to_thread(exporter.flows, processes, now_s)
     flows += await asyncio.to_thread(exporter.opening, processes, now_s)
     ends = sorted({(_host(flow.local), _host(flow.remote)) for flow in flows})
+    ends = [(local, remote) for local, remote in ends if local != remote][:_MOST]
+    seen = {host for end in ends for host in end}  # whose these are the connections say
+    own = sorted({_host(address) for address in await asyncio.to_thread(exporter.listening, processes, now_s)} - seen)
     limit_s = max(0.05, min(_LIMIT_S, ends_s - time.monotonic()))
-    found = await asyncio.gather(*(_try(machine, local, remote, limit_s) for local, remote in ends[:_MOST] if local != remote))
+    found = await asyncio.gather(*(_try(machine, local, remote, limit_s) for local, remote in [*ends, *((host, host) for host in own)]))
     return [attempt for attempt in found if attempt is not None]
 
 
