@@ -164,8 +164,8 @@ class StartRule:
         """What connections and stacks say of this generation."""
         self._links.hear(observation)
         for suspect in (item for statement in observation.statements if statement.source != "round" for item in statement.suspects):
-            if suspect.kind == "machine" and len(suspect.machines) == 1:
-                self._stacks |= {suspect.machines[0]: item for item in suspect.evidence[:1]}
+            if suspect.kind == "machine" and suspect.evidence:
+                self._stacks |= dict.fromkeys(suspect.machines[:1], suspect.evidence[0])
 
     def _looks(self, observation: Observation) -> frozenset[RequestKind]:
         """Connections are looked at long before the start takes too long; stacks too, where a process does not run."""
