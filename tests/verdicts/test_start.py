@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,12 +203,16 @@ def test_the_only_new_machine_that_reaches_none_of_its_peers_is_the_suspect(trie
 HOSTS = {"a": "10.0.0.1", "b": "10.0.0.4", "s": "10.0.0.2", "t": "10.0.0.5", "c": "10.0.0.3"}
 
 
-def mesh(machines: tuple[str, ...], dead: str, at_s: float, own: bool = True) -> list[ConnectivityProbe]:
-    """Every machine tries those whose address is lower, as gloo's ranks connect; the lowest only listens, and tries itself."""
-    ordered = sorted(machines, key=lambda name: HOSTS[name])
-    tries = [(one, two, dead not in (one, two)) for k, one in enumerate(ordered) for two in ordered[:k]]
-    tries += [(ordered[0], ordered[0], True)] if own else []
-    return [ConnectivityProbe(one, at_s, HOSTS[one], HOSTS[two], reached, 1.5) for one, two, reached in tries]
+def met(machines: tuple[str, ...], dead: str, at_s: float, told: bool) -> list[ConnectivityProbe]:
+    """As gloo's ranks meet: all connect to the lowest address first, which only listens, and go on to the next when it answers. told: the
+    controller has named all addresses, as from its second look on."""
+    first, *rest = sorted(machines, key=lambda name: HOSTS[name])
+    tries = [(one, two) for k, one in enumerate(rest) for two in ([first] if dead == first else [first, *rest[:k]])]
+    tries = [(one, two) for one in machines for two in machines if one != two] if told else tries
+    return [
+        ConnectivityProbe(first, at_s, HOSTS[first], HOSTS[first], True, 0.0),
+        *(ConnectivityProbe(one, at_s, HOSTS[one], HOSTS[two], dead not in (one, two), 1.5) for one, two in tries),
+    ]
 
 
 @pytest.mark.parametrize("dead", ["a", "c", "s"])
@@ -219,10 +224,22 @@ def test_a_machine_that_is_cut_off_before_the_first_step_is_named_whether_it_is_
     assert rule.observe(Observation(101.0, job=generation)).requests == frozenset(), "a start is given some time"
     assert rule.observe(Observation(110.5, job=generation)).requests == {"flows", "reach"}
     said = []
-    for at_s in (112.0, 115.0, 116.0):
-        result = rule.observe(Observation(at_s, job=generation, attempts=mesh(machines, dead, at_s - 1.0)))
+    for at_s in (112.0, 115.0, 118.0):
+        result = rule.observe(Observation(at_s, job=generation, attempts=met(machines, dead, at_s - 1.0, told=at_s > 112.0)))
         said.append([(item.machines, item.tier, item.cause) for item in result.suspects])
-    assert said == [[], [((dead,), "evict", "stall")], [((dead,), "evict", "stall")]], "two looks agree, and it is said while it lasts"
+        assert said[-1] or result.requests == {"flows", "reach"}, "what was not reached is looked at again at once"
+    assert said[0] == [] and said[2] == [((dead,), "evict", "stall")], "two looks agree, and it is said while it lasts"
+    assert rule.observe(Observation(119.0, job=generation)).suspects
+
+
+def test_where_the_whole_network_is_dead_before_the_first_step_no_machine_is_named() -> None:
+    rule, machines = begun(), ("a", "b", "c")
+    generation = job(2, machines, started_s=100.0)
+    suspects(rule, 101.0, generation)
+    for at_s in range(112, 150, 3):
+        tries = [replace(item, reached=item.local == item.remote) for item in met(machines, "", at_s - 1.0, told=True)]
+        said = rule.observe(Observation(float(at_s), job=generation, attempts=tries)).suspects
+        assert [item for item in said if item.machines] == []
 
 
 def test_a_network_that_comes_back_between_two_looks_costs_no_machine() -> None:
@@ -230,7 +247,7 @@ def test_a_network_that_comes_back_between_two_looks_costs_no_machine() -> None:
     generation = job(2, machines, started_s=100.0)
     suspects(rule, 101.0, generation)
     for at_s, dead in ((112.0, "b"), (115.0, ""), (117.0, "c"), (120.0, ""), (123.0, "b")):
-        assert rule.observe(Observation(at_s, job=generation, attempts=mesh(machines, dead, at_s - 1.0))).suspects == ()
+        assert rule.observe(Observation(at_s, job=generation, attempts=met(machines, dead, at_s - 1.0, told=True))).suspects == ()
 
 
 def test_while_all_reach_one_another_a_long_start_is_looked_at_ever_more_seldom() -> None:
@@ -241,7 +258,7 @@ def test_while_all_reach_one_another_a_long_start_is_looked_at_ever_more_seldom(
     for now_s in range(1000, 1600):
         result = rule.observe(Observation(float(now_s), job=generation, attempts=attempts))
         assert result.suspects == ()
-        attempts = mesh(machines, "", float(now_s)) if result.requests else []
+        attempts = met(machines, "", float(now_s), told=True) if result.requests else []
         asked += [now_s] if result.requests else []
     assert asked[0] == 1010 and len(asked) < 15
 

@@ -46,7 +46,7 @@ _WITNESS_S = 20.0  # for so long stacks and connections are waited for
 _MARGIN_S = 0.5
 _LOOKS_S = 10.0  # after all run: when connections are looked at first, and between two looks; later half of the time so far
 _HELD_S = 2.0  # two looks that say the same are so far apart: a network that is back by then has no dead link
-_RECENT_S = 8.0  # of connections and tries that are weighed together
+_RECENT_S = 15.0  # of connections and tries that are weighed together
 _SURE = 0.7  # of a machine's connections, as in a stall
 
 
@@ -59,6 +59,7 @@ class _Links:
         self._attempts: deque[ConnectivityProbe] = deque(maxlen=20_000)
         self._heard_s = -math.inf
         self._lead: tuple[str, float] | None = None  # whom the last looks name, and since when
+        self._unreached = False  # the newest look has tries that failed: the next one shows who reaches whom
 
     def hear(self, observation: Observation) -> None:
         if not observation.flows and not observation.attempts:
@@ -66,6 +67,7 @@ class _Links:
         self._flows.extend(observation.flows)
         self._attempts.extend(observation.attempts)
         self._heard_s = observation.now_s
+        self._unreached = any(not item.reached for item in observation.attempts)
         series = self.series(observation.now_s)
         recent = [item for item in self._attempts if item.time_s > observation.now_s - _RECENT_S]
         found = [*find_broken(series), *find_cut_off(recent, series)]
@@ -89,7 +91,8 @@ class _Links:
 
     def is_due(self, now_s: float, waited_s: float) -> bool:
         """Whether connections are to be looked at, so long after all were seen to run."""
-        return waited_s >= _LOOKS_S and (self._lead is not None or now_s - self._heard_s >= max(_LOOKS_S, waited_s / 2))
+        soon = self._lead is not None or self._unreached
+        return waited_s >= _LOOKS_S and (soon or now_s - self._heard_s >= max(_LOOKS_S, waited_s / 2))
 
 
 class StartRule:
