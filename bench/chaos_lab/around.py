@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from chaos_lab.machines import RESTART_S, Done, Injector, later, nothing, wrong_clock
 from chaos_lab.stage import ChaosStage
@@ -80,7 +81,7 @@ def controller_clock(stage: ChaosStage, machines: Machines, step: int) -> Done:
 
 
 def ledger_full(stage: ChaosStage, machines: Machines, step: int) -> Done:
-    ballast = stage.disk / "ballast"
+    ballast = _small_disk(stage) / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
         while stream.write(bytes(1 << 16)):
             continue
@@ -91,7 +92,10 @@ def ledger_full(stage: ChaosStage, machines: Machines, step: int) -> Done:
 
 
 def ledger_errors(stage: ChaosStage, machines: Machines, step: int) -> Done:
-    """No file of a controller may grow: each write fails with an error of its own (EFBIG), as a broken disk's does."""
+    """No file of a controller may grow: each write fails with an error of its own (EFBIG), as a broken disk's does. A server ends every
+    connection to the ledger instead, new ones too."""
+    if stage.size.ledger:
+        return _cut_connections(stage)
     pids = [process.pid for process in stage.controllers.values() if process.poll() is None]
     before = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids}
     for pid in pids:
@@ -107,6 +111,7 @@ def ledger_errors(stage: ChaosStage, machines: Machines, step: int) -> Done:
 
 def ledger_read_only(stage: ChaosStage, machines: Machines, step: int) -> Done:
     """A disk that came back read only: controllers end with it, are started on it, and find it writable again."""
+    _small_disk(stage)
     for name in list(stage.controllers):
         stage.stop_one(name)
     stage.close_leases()
@@ -114,6 +119,28 @@ def ledger_read_only(stage: ChaosStage, machines: Machines, step: int) -> Done:
     for name in list(stage.controllers):
         stage.start_one(name)
     return f"{stage.disk} is read only", partial(_remount, stage, "rw")
+
+
+def _small_disk(stage: ChaosStage) -> Path:
+    """Raises LabError where the ledger is on no disk of this lab: the host's must not be filled."""
+    if stage.size.ledger or not stage.disk.is_mount():
+        raise LabError("the ledger is not on a disk of this lab")
+    return stage.disk
+
+
+def _cut_connections(stage: ChaosStage) -> Done:
+    import psycopg
+
+    dsn, healed = stage.size.ledger.replace("+psycopg", ""), threading.Event()
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+    def cut() -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not healed.wait(0.1):
+                connection.execute(end)
+
+    threading.Thread(target=cut, daemon=True).start()
+    return "the server ends every connection to the ledger", healed.set
 
 
 def prometheus_killed(stage: ChaosStage, machines: Machines, step: int) -> Done:

@@ -69,8 +69,8 @@ class MachineClient:
         """The agent's answer at once: a long poll says nothing of how far apart the clocks are."""
         return await self._call("agent", "GET", "/v1/health", timeout_s)
 
-    async def capture(self, what: list[str], deadline_s: float, **options: float) -> Mapping[str, Any]:
-        """options: samples and interval_s of connections, native for stacks with compiled frames."""
+    async def capture(self, what: list[str], deadline_s: float, **options: Any) -> Mapping[str, Any]:
+        """options: samples and interval_s of connections, native for stacks with compiled frames, peers to be reached too."""
         return await self._call("agent", "POST", "/v1/capture", deadline_s + 1.0, body={"what": what, "deadline_s": deadline_s, **options})
 
     async def dumps(self, deadline_s: float) -> Mapping[str, Any]:

@@ -170,7 +170,7 @@ class Fleet:
             return contact.agent_name, str(contact.launcher.get("machine", ""))
 
     def capture(
-        self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float
+        self, machines: Iterable[str], what: list[str], deadline_s: float, **options: Any
     ) -> dict[str, Mapping[str, Any] | WireError]:  # fmt: skip
         """Evidence from these machines' agents, all at once (options: minder.wire.client)."""
         return self._ask_agents(machines, deadline_s, lambda client: client.capture(what, deadline_s, **options))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.captures import Captures, Connections
+from minder.act.controller.captures import Captures, Connections, addresses_to_try
 from minder.model.errors import WireError
 from minder.model.evidence import CaptureFinding
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
@@ -302,3 +302,32 @@ def test_where_no_stack_can_be_read_whether_the_job_stands_is_unknown() -> None:
     agents = Agents()
     agents.silent = set(MACHINES)
     assert [item.stands for item in statements(agents, "still")] == [None]
+
+
+def tries(*rows: tuple[str, str, str, bool]) -> list[ConnectivityProbe]:
+    return [ConnectivityProbe(machine, 1.0, local, remote, reached, 0.1) for machine, local, remote, reached in rows]
+
+
+def test_what_ranks_could_not_reach_and_their_own_addresses_are_tried_by_all_at_the_next_look() -> None:
+    """All wait for the first machine, and none has tried another: a firewall would look the same."""
+    first = tries(
+        ("m1", "10.9.0.2", "10.9.0.1", False), ("m1", "172.16.0.2", "172.16.0.254", True), ("m2", "10.9.0.3", "10.9.0.1", False),
+        ("m2", "172.16.0.3", "172.16.0.254", True), ("m0", "10.9.0.1", "10.9.0.1", True),
+    )  # fmt: skip
+    assert addresses_to_try(first) == ["10.9.0.1", "10.9.0.2", "10.9.0.3"], "not the store, nor what machines have towards it"
+    assert addresses_to_try(tries(("m1", "10.9.0.2", "10.9.0.1", False))) == [], "whose address that is no machine has said"
+    asked: list[Any] = []
+
+    class Reaching(Agents):
+        def capture(self, machines: Iterable[str], what: list[str], deadline_s: float, **options: Any) -> dict[str, Any]:
+            asked.append(options.get("peers"))
+            return {name: {"reach": [to_json(item) for item in first if item.machine == name]} for name in machines}
+
+    captures = Captures(Reaching(), time.time)  # type: ignore[arg-type]
+    for generation in (1, 1, 2):
+        captures.request(frozenset({"reach"}), observe(generation), 0.0)
+        end_s = time.monotonic() + 10.0
+        while not captures.take_flows(generation).attempts and time.monotonic() < end_s:
+            time.sleep(0.01)
+    captures.close()
+    assert asked == [None, ["10.9.0.1", "10.9.0.2", "10.9.0.3"], None], "another generation has other machines"

@@ -196,6 +196,8 @@ def test_assumptions_can_be_changed(published: Published) -> None:
         ("step_s", "no number"),
         ("step_s=-1", "0 or more"),
         ("step_s=nan", "finite"),
+        ("step_s=0", "more than 0"),
+        ("group_machines=0", "more than 0"),
     ):
         with pytest.raises(BadInputError, match=said):
             published.assuming([bad])
@@ -203,7 +205,8 @@ def test_assumptions_can_be_changed(published: Published) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [((4, 8, 30.0, "byterobust"), "--gpus 4"), ((9600, 0, 30.0, "byterobust"), "--gpus"), ((9600, 8, 0.0, "byterobust"), "days"),
+    [((4, 8, 30.0, "byterobust"), "--gpus 4"), ((9600, 7, 30.0, "byterobust"), "give a multiple"),
+     ((9600, 0, 30.0, "byterobust"), "--gpus"), ((9600, 8, 0.0, "byterobust"), "days"),
      ((9600, 8, 30.0, "mine"), '--rates "mine"')],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_refused(published: Published, arguments: tuple[int, int, float, str], said: str) -> None:

@@ -6,11 +6,12 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from minder.model.errors import LabError
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.simulate.lab.capabilities import find_capabilities
@@ -173,3 +174,15 @@ def test_steps_that_are_taken_again_are_those_in_flight_or_what_the_pages_promis
 )
 def test_losses_standing_and_controllers_that_end_are_rules_of_their_own(changes: dict[str, Any], rule: str) -> None:
     assert list(judging.judge(played(History(), **changes))) == [rule]
+
+
+def test_a_disk_that_is_not_the_labs_is_never_filled(tmp_path: Path) -> None:
+    """With a server as the ledger, or without a mount, the folder is on the host's own disk."""
+    around: ModuleType = importlib.import_module("chaos_lab.around")
+    size = importlib.import_module("chaos_lab.stage").Size
+    for server in ("", "postgresql://127.0.0.1/minder"):
+        stage = SimpleNamespace(disk=tmp_path, size=size(ledger=server), controllers={})
+        for strike in (around.ledger_full, around.ledger_read_only):
+            with pytest.raises(LabError, match="not on a disk of this lab"):
+                strike(stage, (), 1)
+    assert list(tmp_path.iterdir()) == []

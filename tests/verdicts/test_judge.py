@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+import pytest
+
 from minder.diagnose.verdicts.judge import Judge
 from minder.model.evidence import Suspect, Verdict
 from minder.model.observation import JobView, Observation, RuleResult
@@ -91,6 +93,33 @@ def test_a_sure_explicit_sign_pierces_the_shadow_of_a_mere_page() -> None:
     explicit = always("m2", range(60, 65), cause="explicit", confidence=0.95)
     found = run(Judge([Scripted("a", script), Scripted("b", explicit)]), range(80))
     assert [item.machines for item in found] == [("m1",), ("m2",)]
+
+
+def test_what_a_machine_says_of_itself_is_not_contradicted_by_a_stall_elsewhere() -> None:
+    """Found by bench/chaos.py: a hang and an Xid at once paged for both, and the job was restarted in place with both machines."""
+    xid = always("m2", range(10, 14), cause="explicit", confidence=0.95)
+    found = run(Judge([Scripted("a", always("m1", range(10, 14))), Scripted("signals", xid)]), range(20))
+    assert [(item.machines, item.tier) for item in found] == [(("m2",), "evict")], "and m1's stall may be due to it"
+    late = [*run(Judge([Scripted("a", always("m1", range(10, 14))), Scripted("signals", {13.0: xid[13.0]})]), range(20))]
+    assert [(item.machines, item.tier) for item in late] == [(("m1",), "evict"), (("m2",), "evict")]
+    disk = always("m1", range(10, 14), cause="explicit", confidence=0.9)
+    both = run(Judge([Scripted("crash", disk), Scripted("signals", xid)]), range(20))
+    assert {item.machines: item.tier for item in both} == {("m1",): "evict", ("m2",): "evict"}
+
+
+@pytest.mark.parametrize(("cause", "tier"), [("slowdown", "evict"), ("stall", "evict"), ("explicit", "evict"), ("absence", "page")])
+def test_no_episode_hides_what_another_machine_says_of_itself(cause: str, tier: str) -> None:
+    """An eviction may wait for an answer for an hour, and a dry run never ends the episode."""
+    xid = always("m2", range(60, 63), cause="explicit", confidence=0.95)
+    found = run(Judge([Scripted("a", always("m1", range(10, 80), cause=cause, tier=tier)), Scripted("signals", xid)]), range(80))
+    assert [(item.machines, item.tier) for item in found] == [(("m1",), tier), (("m2",), "evict")]
+
+
+def test_a_rule_that_paged_for_the_job_may_name_a_machine_later_and_others_may_not() -> None:
+    job = {float(t): (Suspect(0.0, "x", "job", (), "unknown", 0.5, 1.0, "page"),) for t in range(10, 30)}
+    script = job | always("m1", range(30, 33))
+    assert [item.machines for item in run(Judge([Scripted("start", script)]), range(40))] == [(), ("m1",)]
+    assert [item.machines for item in run(Judge([Scripted("start", job), Scripted("b", always("m1", range(31, 33)))]), range(40))] == [()]
 
 
 def test_a_sick_job_contradicts_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,84 @@ def test_the_only_new_machine_that_reaches_none_of_its_peers_is_the_suspect(trie
     found = rule.observe(Observation(128.0, job=second, attempts=[attempt(*item) for item in tries])).suspects
     found += rule.observe(Observation(150.0, job=second)).suspects
     assert [item.machines for item in found] == [machines]
+
+
+HOSTS = {"a": "10.0.0.1", "b": "10.0.0.4", "s": "10.0.0.2", "t": "10.0.0.5", "c": "10.0.0.3"}
+
+
+def met(machines: tuple[str, ...], dead: str, at_s: float, told: bool) -> list[ConnectivityProbe]:
+    """As gloo's ranks meet: all connect to the lowest address first, which only listens, and go on to the next when it answers. told: the
+    controller has named all addresses, as from its second look on."""
+    first, *rest = sorted(machines, key=lambda name: HOSTS[name])
+    tries = [(one, two) for k, one in enumerate(rest) for two in ([first] if dead == first else [first, *rest[:k]])]
+    tries = [(one, two) for one in machines for two in machines if one != two] if told else tries
+    return [
+        ConnectivityProbe(first, at_s, HOSTS[first], HOSTS[first], True, 0.0),
+        *(ConnectivityProbe(one, at_s, HOSTS[one], HOSTS[two], dead not in (one, two), 1.5) for one, two in tries),
+    ]
+
+
+@pytest.mark.parametrize("dead", ["a", "c", "s"])
+@pytest.mark.parametrize("machines", [("a", "s", "c"), ("s", "t", "a", "c"), ("a", "b", "c", "s")])
+def test_a_machine_that_is_cut_off_before_the_first_step_is_named_whether_it_is_new_or_not(machines: tuple[str, ...], dead: str) -> None:
+    """Found by bench/chaos.py: two new machines, and a link that died in the recovery. The job stood for 325 s and no rule looked."""
+    rule = begun()
+    generation = job(2, machines, started_s=100.0)
+    assert rule.observe(Observation(101.0, job=generation)).requests == frozenset(), "a start is given some time"
+    assert rule.observe(Observation(110.5, job=generation)).requests == {"flows", "reach"}
+    said = []
+    for at_s in (112.0, 115.0, 118.0):
+        result = rule.observe(Observation(at_s, job=generation, attempts=met(machines, dead, at_s - 1.0, told=at_s > 112.0)))
+        said.append([(item.machines, item.tier, item.cause) for item in result.suspects])
+        assert said[-1] or result.requests == {"flows", "reach"}, "what was not reached is looked at again at once"
+    assert said[0] == [] and said[2] == [((dead,), "evict", "stall")], "two looks agree, and it is said while it lasts"
+    assert rule.observe(Observation(119.0, job=generation)).suspects
+
+
+def test_where_the_whole_network_is_dead_before_the_first_step_no_machine_is_named() -> None:
+    rule, machines = begun(), ("a", "b", "c")
+    generation = job(2, machines, started_s=100.0)
+    suspects(rule, 101.0, generation)
+    for at_s in range(112, 150, 3):
+        tries = [replace(item, reached=item.local == item.remote) for item in met(machines, "", at_s - 1.0, told=True)]
+        said = rule.observe(Observation(float(at_s), job=generation, attempts=tries)).suspects
+        assert [item for item in said if item.machines] == []
+
+
+def test_a_network_that_comes_back_between_two_looks_costs_no_machine() -> None:
+    rule, machines = begun(), ("a", "b", "c")
+    generation = job(2, machines, started_s=100.0)
+    suspects(rule, 101.0, generation)
+    for at_s, dead in ((112.0, "b"), (115.0, ""), (117.0, "c"), (120.0, ""), (123.0, "b")):
+        assert rule.observe(Observation(at_s, job=generation, attempts=met(machines, dead, at_s - 1.0, told=True))).suspects == ()
+
+
+def test_while_all_reach_one_another_a_long_start_is_looked_at_ever_more_seldom() -> None:
+    rule, machines = begun(took_s=300.0), ("a", "b", "c")
+    generation = job(2, machines, started_s=1000.0)
+    asked = []
+    attempts: list[ConnectivityProbe] = []
+    for now_s in range(1000, 1600):
+        result = rule.observe(Observation(float(now_s), job=generation, attempts=attempts))
+        assert result.suspects == ()
+        attempts = met(machines, "", float(now_s), told=True) if result.requests else []
+        asked += [now_s] if result.requests else []
+    assert asked[0] == 1010 and len(asked) < 15
+
+
+def stopped(scene: Any, rule: StartRule, second: float, machine: str, unread: bool) -> Any:
+    """All run generation 2 from 100 s on, but the process of one machine is stopped at once."""
+    scene.answer(second)
+    scene.worker(machine, alive_time_s=scene.started_s)
+    queue = {"receive_queue_bytes": 300 if unread else 0}
+    flows = [flow for at_s in (second - 1.0, second) for flow in scene.ring(at_s, lambda one, two: queue if one == machine else {})]
+    return rule.observe(scene.see(second, flows=flows)).suspects
+
+
+@pytest.mark.parametrize("unread", [True, False])
+def test_a_survivor_that_is_stopped_before_the_first_step_is_named_with_a_second_witness(scene: Any, unread: bool) -> None:
+    restart = Restart(scene, new=False)
+    said = [(second, item) for second in range(102, 140) for item in stopped(scene, restart.rule, float(second), "m1", unread)]
+    named = {(item.machines, item.tier) for _, item in said}
+    assert named == ({(("m1",), "evict")} if unread else {((), "page")})
+    assert min(second for second, _ in said) >= 125, "a long compilation is given as long as any start"

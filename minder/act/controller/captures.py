@@ -23,6 +23,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -57,7 +58,7 @@ from minder.model.topology import Parallelism, Topology
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
-__all__ = ["Captures", "Connections", "judge_dumps", "name_ranks", "stands_still"]
+__all__ = ["Captures", "Connections", "addresses_to_try", "judge_dumps", "name_ranks", "stands_still"]
 
 T = TypeVar("T")
 _log = logging.getLogger("minder.controller")
@@ -67,6 +68,7 @@ _LOOK_S = 6.0
 _PAUSE_S = 15.0  # a look takes its time from the machines, so not one after the other
 _FLOW_LOOKS, _FLOW_GAP_S = 10, 0.1  # Mycroft's state log, while anything asks for connections
 _MANY, _MANY_LOOKS, _MANY_GAP_S = 256, 4, 0.3  # of so many machines every look is many megabytes for one controller
+_MOST_PEERS = 16  # addresses that every machine tries
 _COMPUTES = "compute"
 _Answers = Mapping[str, Mapping[str, Any] | WireError]
 
@@ -97,6 +99,8 @@ class Captures:
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="minder-capture")
         self._closing = threading.Event()
         self._flows: _Pending[Connections] | None = None
+        self._peers: list[str] = []
+        self._peers_of = -1  # the generation whose machines have them
         self._looks: _Pending[list[CaptureFinding]] | None = None
         self._looked_s = float("-inf")
         self._first: queue.SimpleQueue[tuple[int, CaptureFinding]] = queue.SimpleQueue()
@@ -109,7 +113,8 @@ class Captures:
             return
         if requests & {"flows", "reach"} and self._flows is None:
             what = ["flows", "reach"] if "reach" in requests else ["flows"]
-            self._flows = _Pending(self._threads.submit(self._ask_flows, job.machines, what), job.generation)
+            peers = self._peers if self._peers_of == job.generation and "reach" in requests else []
+            self._flows = _Pending(self._threads.submit(self._ask_flows, job.machines, what, peers), job.generation)
         wanted = requests & {"stacks", "dumps", "still"}
         if wanted and self._looks is None and not 0.0 <= observation.now_s - self._looked_s < _PAUSE_S:
             self._looked_s = observation.now_s
@@ -125,7 +130,12 @@ class Captures:
         if pending is None or not pending.future.done():
             return Connections()
         self._flows = None
-        return pending.future.result() if pending.generation == generation else Connections()
+        if pending.generation != generation:
+            return Connections()
+        found = pending.future.result()
+        if found.attempts:
+            self._peers, self._peers_of = addresses_to_try(found.attempts), generation
+        return found
 
     def take_statements(self, generation: int) -> Sequence[CaptureFinding]:
         """As `take_flows`, of stacks and collectives."""
@@ -148,9 +158,11 @@ class Captures:
         self._closing.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask_flows(self, machines: Sequence[str], what: list[str]) -> Connections:
+    def _ask_flows(self, machines: Sequence[str], what: list[str], peers: list[str]) -> Connections:
+        """peers: addresses that the last tries were about. An agent alone knows those that its own ranks speak to."""
+        more = {"peers": peers} if peers else {}
         samples, interval_s = (_FLOW_LOOKS, _FLOW_GAP_S) if len(machines) <= _MANY else (_MANY_LOOKS, _MANY_GAP_S)
-        answers = self._fleet.capture(machines, what, 3.0, samples=samples, interval_s=interval_s)
+        answers = self._fleet.capture(machines, what, 3.0, samples=samples, interval_s=interval_s, **more)
         return Connections(_records(Flow, answers, "flows"), _records(ConnectivityProbe, answers, "reach"))
 
     def _look(
@@ -211,6 +223,16 @@ def _records(kind: type[R], answers: Mapping[str, Mapping[str, Any] | WireError]
             with suppress(WireError):
                 found.append(from_json(kind, {**row, "machine": machine}))
     return found
+
+
+def addresses_to_try(attempts: Sequence[ConnectivityProbe]) -> list[str]:
+    """Of the network over which the job's machines speak to one another: both ends of tries between two of them, those that were not
+    reached first. The store's address, and those that machines have towards it, are none of them."""
+    hosts = {item.local for item in attempts}
+    between = [item for item in attempts if item.remote in hosts]
+    failed = Counter(item.remote for item in between if not item.reached)
+    others = dict.fromkeys(host for item in between for host in (item.remote, item.local))
+    return list(dict.fromkeys([*(host for host, _ in failed.most_common()), *others]))[:_MOST_PEERS]
 
 
 def _rows(answer: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:

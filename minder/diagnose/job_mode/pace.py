@@ -26,7 +26,7 @@ class Pace:
         self.usual_s = self.step_s = math.nan  # seconds per step, before and now
 
     def update(self, now_s: float, watches: bool) -> None:
-        """watches: silence and slowness mean something now. Nothing changes in a declared phase, or while the job starts."""
+        """watches: slowness means something now. Nothing changes in a declared phase, while the job starts, or before it has settled."""
         steps, limits = self._steps, self._limits
         if not watches:
             return
@@ -57,7 +57,7 @@ class SlowSpell:
         self._before_s = math.nan  # seconds per step before it became slow: what is slow is not learned
 
     def update(self, now_s: float, watches: bool) -> bool:
-        """Whether steps are slow now. watches: silence and slowness mean something."""
+        """Whether steps are slow now. watches: slowness means something."""
         is_slow = watches and self._is_slow(now_s)
         if is_slow:
             self._at_s = now_s

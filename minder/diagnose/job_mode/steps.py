@@ -69,6 +69,8 @@ class StepClock:
         self._durations = _StepTimes(kept)  # seconds per step, healthy steps only
         self._recent = _StepTimes(kept)
         self._gaps = _StepTimes(kept)  # seconds since the step before: a log may report every tenth
+        self._inherited_s: float = math.nan  # seconds per step in the generation before; NaN: there was none, or it has settled since
+        self._timed_from_s: float = math.nan  # the generation's first step past its warm-up
 
     def update(self, observation: Observation) -> None:
         """Note the newest step of an observation."""
@@ -101,6 +103,25 @@ class StepClock:
     def is_slower(self, times: float, now_s: float, horizon_s: float) -> bool:
         """Whether steps took `times` their usual over the last `horizon_s`; False where either is unknown."""
         return self.recent_s(now_s, horizon_s) > times * self.typical_s
+
+    def has_settled(self, now_s: float) -> bool:
+        """Whether this generation's pace may be held against the one before it. A restarted job is slow for a while, and unevenly: files
+        and caches are cold, and spare processes load beside it. It has settled once it stepped at its usual pace for `settle_s`, or after
+        `settle_most_s` at whatever pace it has; then what was slow so far is not what is usual."""
+        limits = self._limits
+        if math.isnan(self._inherited_s):
+            return True
+        for_s = now_s - self._timed_from_s  # NaN before the first timed step
+        own = self._recent.after(self._timed_from_s)
+        if not for_s >= limits.settle_s or len(own) < limits.fewest_timed_steps:
+            return False
+        slow_s = limits.slow_times * self._inherited_s + limits.slow_least_s
+        if median(self._recent.after(now_s - limits.settle_s) or own) > slow_s and for_s < limits.settle_most_s:
+            return False
+        if max(own) > slow_s:
+            self.forget_slow(self._timed_from_s)
+        self._inherited_s = math.nan
+        return True
 
     def stall_limit_s(self) -> float:
         """Silence longer than this is a stall: three times the job's own P99 step, and at least `min_stall_s`. A job whose log
@@ -136,11 +157,14 @@ class StepClock:
         self.by_machine = {}
         self.first = None
         self._first_step = math.nan
+        self._inherited_s = self.typical_s if math.isnan(self._inherited_s) else self._inherited_s
+        self._timed_from_s = math.nan
         self._recent.keep([])
 
     def move(self, by_s: float) -> None:
         """The wall clock was set forward by so much."""
         self.advanced_s += by_s
+        self._timed_from_s += by_s
         self.first = None if self.first is None else (self.first[0], self.first[1] + by_s)
         for times in (self._durations, self._recent, self._gaps):
             times.move(by_s)
@@ -182,6 +206,7 @@ class StepClock:
         if math.isfinite(self.step) and not math.isnan(self.advanced_s) and at_s > self.advanced_s:
             seconds = (at_s - self.advanced_s) / (step - self.step)
             if step - self._first_step > self._limits.warm_up_steps:
+                self._timed_from_s = self.advanced_s if math.isnan(self._timed_from_s) else self._timed_from_s
                 self._recent.add(at_s, seconds)
                 self._durations.add(at_s, seconds)
                 self._gaps.add(at_s, at_s - self.advanced_s)

@@ -92,6 +92,9 @@ class Thresholds:
     reaches_times: float = _real(1.3, "a deviation reaches the training from so many times the usual step")
     recent_s: float = _real(6.0, "the present step time is the median over so long")
 
+    settle_s: float = _real(10.0, "at the usual pace for so long, a restarted job has settled: caches and spares are warm again")
+    settle_most_s: float = _real(60.0, "after so long a restarted job is judged at whatever pace it has")
+
     # The mode (mode.py)
     mode_power: float = _real(4.0, "twice a threshold is 94 % sure, half of it 6 %")
     mode_doubt_share: float = _real(0.02, "of the probability goes to all modes alike: none is ever ruled out")

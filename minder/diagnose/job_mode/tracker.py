@@ -66,7 +66,7 @@ class JobTracker:
         self.steps.update(observation)
         self.has_worked = self.has_worked or self.steps.steps_in_generation > 0 or self.activity.has_begun
         self._follow_answers(observation)
-        self.pace.update(now_s, self.watches(observation))
+        self.pace.update(now_s, self.is_paced(observation))
         self.halt.update(observation)
         self.mode = self._modes.look(self, observation)
         window = None if observation.window is None else replace(observation.window, mode=self.mode)
@@ -89,10 +89,14 @@ class JobTracker:
         return silent_s if silent_s > self.steps.stall_limit_s() else 0.0
 
     def watches(self, observation: Observation) -> bool:
-        """Whether silence or slowness mean anything now: running, past its warm-up, in no quiet phase."""
+        """Whether silence means anything now: running, past its warm-up, in no quiet phase."""
         job = observation.job
         running = job is None or (job.phase == "running" and observation.now_s >= job.quiet_until_s)
         return running and self.steps.reads_steps and not self.phases.lasts(observation.now_s)
+
+    def is_paced(self, observation: Observation) -> bool:
+        """Whether slowness means anything now: the job is watched, and after a restart its pace has settled."""
+        return self.watches(observation) and self.steps.has_settled(observation.now_s)
 
     def quiet_s(self, observation: Observation) -> float:
         """Seconds without any activity, whatever is known of steps; 0 while the job recovers or is in a declared phase."""

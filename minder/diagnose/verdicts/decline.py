@@ -65,7 +65,7 @@ class DeclineRule:
         self.alarm = ""
 
     def observe(self, observation: Observation) -> RuleResult:
-        watches = self._tracker.watches(observation) and not self._tracker.stalled_s(observation)
+        watches = self._tracker.is_paced(observation) and not self._tracker.stalled_s(observation)
         self._past.see(observation, stepping=watches)
         found = self._find(observation) if watches else None
         if found is None:

@@ -134,13 +134,13 @@ def find_unreached(machine: str, attempts: Iterable[ConnectivityProbe], series: 
 
 
 def _newest_tries(attempts: Iterable[ConnectivityProbe], series: Series) -> dict[tuple[str, str], ConnectivityProbe]:
-    """(who tried, whom) to the newest try, between machines whose addresses are known."""
+    """(who tried, whom) to the newest try, between machines whose addresses are known. A machine's try of its own says whose it is."""
     attempts = sorted(attempts, key=lambda item: item.time_s)
     hosts = {attempt.local: attempt.machine for attempt in attempts} | {host_of(local): machine for machine, local, _ in series}
     found: dict[tuple[str, str], ConnectivityProbe] = {}
     for attempt in attempts:
         peer = hosts.get(attempt.remote)
-        if peer is not None and peer != attempt.machine:
+        if peer is not None and peer != attempt.machine and attempt.local != attempt.remote:
             found[(attempt.machine, peer)] = attempt
     return found
 

@@ -8,8 +8,12 @@
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
   evict is a verdict again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
 - In the shadow of an open episode, and for `shadow_s` after it, no other machine is named: peers that stall or go dark behind the
-  culprit are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict about another
-  machine while the open episode only pages or names no machine, or, once the episode is over, a job that is down and names none.
+  culprit are its victims. Four things end the shadow: the episode's machines left the job; numbers that went wrong on another machine
+  while the open episode only pages or names no machine; what the rule that paged for the job, and named no machine, now says of one; or,
+  once the episode is over, a job that is down and names none.
+- What a machine says of itself (cause explicit, tier evict: a kernel or driver line, a lost device, an order) is no victim's sign. No
+  shadow hides it, and nothing said of another machine contradicts it: two machines can fail at once. It does contradict a rule that infers
+  another culprit from how the job behaves.
   A spike throws no shadow and contradicts no suspicion: training goes on, so nothing that comes after it is its victim; nor does a
   signal that is worth a page while the job steps on, nor the word that the job stands. What another rule says of the same machines in
   such an episode is a verdict again, as if it were graver.
@@ -209,8 +213,14 @@ class Judge:
                 continue
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
                 continue  # the same machine failed again, or the job is down, and no machine is named for it
-            if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or not episode.verdict.machines):
+            if _is_own(verdict):
+                continue
+            unnamed = not episode.verdict.machines
+            if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or unnamed):
                 continue  # a job that is restarted for an unknown failure must not hide the machine's own evidence
+            same_rule = bool(set(verdict.sources) & set(episode.verdict.sources))
+            if verdict.tier == "evict" and episode.verdict.tier == "page" and unnamed and same_rule:
+                continue  # it could not say whose fault it is, and now it can
             return True
         return False
 
@@ -240,9 +250,17 @@ def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
 
 
 def _contradicts(item: Suspect, target: Suspect) -> bool:
-    """Another rule's suspicion of another machine that is worth a page; a suspicion of the job contradicts none."""
+    """Another rule's suspicion of another machine that is worth a page; a suspicion of the job contradicts none, and nothing
+    contradicts what a machine says of itself."""
+    if _is_own(target):
+        return False
     disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
     return disjoint and item.source not in {target.source, *_STOPS_NOTHING} and _tier(item, ()) != "watch"
+
+
+def _is_own(item: Suspect | Verdict) -> bool:
+    """Whether it is the machine's own word, which nothing that went wrong elsewhere brings about."""
+    return item.kind == "machine" and item.cause == "explicit" and item.tier == "evict"
 
 
 def _same(one: Verdict, other: Verdict) -> bool:

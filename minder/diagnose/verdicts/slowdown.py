@@ -7,7 +7,8 @@ processor's own signs (a queue for it, its use, a quota that ran out) confirm: a
 Source: the straggler study (arXiv 2505.05713); that all slow together is no machine's fault is ours.
 
 A restart, a stall and a standby's idling say nothing of how a machine behaves in a job that steps, so their rows are no past (`Past`). A
-machine that stays through a restart keeps its past from before it.
+machine that stays through a restart keeps its past from before it. A job that was started again is judged once its pace has settled
+(StepClock.has_settled): before that it is slow, and unevenly, without any machine's fault.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class SlowdownRule:
         self._leader: tuple[str, float] | None = None  # who, since when
 
     def observe(self, observation: Observation) -> RuleResult:
-        self._past.see(observation, stepping=self._tracker.watches(observation))
+        paced = self._tracker.is_paced(observation)
+        self._past.see(observation, stepping=paced)
         self._flows.extend(observation.flows)
         spell = self._tracker.slow_spell
-        is_slow = spell.update(observation.now_s, self._tracker.watches(observation))
+        is_slow = spell.update(observation.now_s, paced)
         if spell.since_s is None:
             self._leader = None
             self._named = False
@@ -149,7 +151,7 @@ class Past:
         self._joined_s: dict[str, float] = {}  # in the job without a break since
 
     def see(self, observation: Observation, stepping: bool) -> None:
-        """stepping: the job takes its steps now, past its warm-up and outside quiet phases."""
+        """stepping: the job takes its steps now, outside quiet phases, and its pace has settled."""
         job = observation.job
         if job is not None:
             stayed = {machine: since_s for machine, since_s in self._joined_s.items() if machine in job.machines}

@@ -39,7 +39,7 @@ from minder.model.observation import Observation, RequestKind, RuleResult
 from minder.model.telemetry import ConnectivityProbe, Flow, Window
 from minder.model.topology import Parallelism
 
-__all__ = ["StallRule"]
+__all__ = ["StallRule", "find_frozen"]
 
 _NO_PROGRAMS = frozenset({"broken", "cut off"})
 _FROZEN_S = 2.0
@@ -121,7 +121,7 @@ class StallRule:
             return ()  # who waits for a machine that is gone looks like the culprit in every other way: the absence rule speaks first
         findings = [
             *self._from_flows(observation, stalled_s),
-            *(_frozen(observation) or self._from_telemetry(observation)),
+            *(find_frozen(observation) or self._from_telemetry(observation)),
             *_behind(self._tracker.steps.by_machine),
         ]
         held = {item.machine: item for item in findings if item.kind == "frozen"}
@@ -246,7 +246,7 @@ def _distinct(ranked: Sequence[tuple[str, float]]) -> bool:
     return len(ranked) == 1 or (1 - ranked[0][1]) < 0.5 * (1 - ranked[1][1])
 
 
-def _frozen(observation: Observation) -> list[FlowFinding]:
+def find_frozen(observation: Observation) -> list[FlowFinding]:
     """Machines whose launcher answers but whose training process's own background thread no longer ticks."""
     ages = _ages(observation)
     frozen = [machine for machine, age_s in ages.items() if age_s > _FROZEN_S]

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,21 @@ __all__ = ["PARTS", "CaptureRequest", "capture", "parse_request"]
 PARTS = ("flows", "stacks", "processes", "kernel", "logs")
 _BY_NAME = ("reach",)  # speaks to other machines: never without being asked for
 _LOG_LINES, _LOG_BYTES = 50, 65536
-_MOST_SAMPLES = 100
+_MOST_SAMPLES, _MOST_PEERS = 100, 64
 _FLOWS_SHARE = 0.1  # of one core, at most, for looking again: a look costs more where a host has many connections of others
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
     """samples, interval_s: how often the connections are looked at, so that progress differs from standstill. native: stacks with
-    compiled frames."""
+    compiled frames. peers: IPs that are tried too, where `what` has "reach"."""
 
     what: tuple[str, ...] = PARTS
     deadline_s: float = 10.0
     samples: int = 1
     interval_s: float = 0.1
     native: bool = False
+    peers: tuple[str, ...] = ()
 
 
 def parse_request(body: Any) -> CaptureRequest:
@@ -57,7 +59,16 @@ def parse_request(body: Any) -> CaptureRequest:
     native = body.get("native", False)
     if not isinstance(native, bool):
         raise BadInputError(f"native is {native!r}: true or false")
-    return CaptureRequest(tuple(what), deadline_s, samples, interval_s, native)
+    return CaptureRequest(tuple(what), deadline_s, samples, interval_s, native, _peers(body.get("peers", [])))
+
+
+def _peers(value: Any) -> tuple[str, ...]:
+    try:
+        if not isinstance(value, list) or len(value) > _MOST_PEERS:
+            raise ValueError
+        return tuple(str(ip_address(str(item))) for item in value)
+    except ValueError:
+        raise BadInputError(f"peers is {str(value)[:80]!r}: a list of at most {_MOST_PEERS} IP addresses") from None
 
 
 def _number(body: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
@@ -86,7 +97,7 @@ async def capture(
     }
     parts: dict[str, Callable[[], Awaitable[Any]]] = {
         "flows": lambda: _flows(machine, processes, request, ends_s),
-        "reach": lambda: _reach(machine, processes, ends_s),
+        "reach": lambda: _reach(machine, processes, ends_s, request.peers),
         "stacks": lambda: dump_stacks(processes, ends_s, request.native),
         "processes": lambda: asyncio.to_thread(_states, processes, show_states),
         "kernel": lambda: asyncio.to_thread(read_kernel_tail, kernel_log),
@@ -129,8 +140,8 @@ def _look(exporter: FlowExporter, processes: Sequence[JobProcess], fresh: bool) 
     return exporter.flows(processes, time.time(), fresh), time.thread_time() - begun_s
 
 
-async def _reach(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[Any]:
-    return [to_json(attempt) for attempt in await try_peers(machine, processes, ends_s)]
+async def _reach(machine: str, processes: Sequence[JobProcess], ends_s: float, peers: Sequence[str]) -> list[Any]:
+    return [to_json(attempt) for attempt in await try_peers(machine, processes, ends_s, peers)]
 
 
 def _states(processes: Sequence[JobProcess], show_states: bool) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from minder.edge.exporters.growth import Growth
-from minder.edge.exporters.inet_diag import OPENING, Connection, dump_connections
+from minder.edge.exporters.inet_diag import LISTENING, OPENING, Connection, dump_connections
 from minder.edge.exporters.jobs import JobProcess
 from minder.edge.exporters.procfs import socket_inodes
 from minder.edge.exporters.reading import Reading
@@ -14,6 +14,7 @@ from minder.model.telemetry import Flow
 
 __all__ = ["FlowExporter"]
 
+_NO_ADDRESS = ("0.0.0.0:", "[::]:", "127.0.0.1:", "[::1]:")  # any of the machine's, or one that every machine has
 _ACTIVE_S = 5.0  # a connection that carried data this recently has a round trip worth reporting
 _MAP_SHARE = 0.002  # of one core, spent on finding out which process holds which socket
 _MAP_AT_LEAST_EVERY_S = 15.0
@@ -73,6 +74,12 @@ class FlowExporter:
         """Connections that the job's processes are opening, and that nothing has answered yet."""
         self._map(frozenset(process.pid for process in processes), now_s)
         return [self._flow(item, now_s) for item in dump_connections(self._owners, OPENING)[0]]
+
+    def listening(self, processes: Sequence[JobProcess], now_s: float) -> list[str]:
+        """Addresses at which the job's processes wait for peers, "ip:port"; not those that name no machine."""
+        self._map(frozenset(process.pid for process in processes), now_s)
+        found = {item.local for item in dump_connections(self._owners, LISTENING)[0]}
+        return sorted(address for address in found if not address.startswith(_NO_ADDRESS))
 
     def _connections(self, processes: Sequence[JobProcess], now_s: float, fresh: bool) -> list[Connection]:
         pids = frozenset(process.pid for process in processes)

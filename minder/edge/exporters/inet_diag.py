@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from minder.edge.exporters.netlink import attributes, messages, open_netlink, request
 
-__all__ = ["ESTABLISHED", "OPENING", "Connection", "dump_connections"]
+__all__ = ["ESTABLISHED", "LISTENING", "OPENING", "Connection", "dump_connections"]
 
 _NETLINK_SOCK_DIAG = 4
 _TCPDIAG_GETSOCK = 18
 _REQUEST_DUMP = 0x1 | 0x300
 _INET_DIAG_INFO = 2
-ESTABLISHED, OPENING = 1 << 1, 1 << 2  # TCP_ESTABLISHED, TCP_SYN_SENT of the kernel's states
+ESTABLISHED, OPENING, LISTENING = 1 << 1, 1 << 2, 1 << 10  # TCP_ESTABLISHED, TCP_SYN_SENT, TCP_LISTEN of the kernel's states
 _REQUEST = struct.Struct("=BBBB48sII")  # family, prefix lengths, extensions, socket id, states, dump marker
 _INODE_AT = 68  # idiag_inode in inet_diag_msg
 _INODE = struct.Struct("=I")

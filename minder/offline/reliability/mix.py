@@ -16,6 +16,8 @@ from minder.offline.reliability.times import OwnTime, load_times
 
 __all__ = ["IncidentRate", "Published", "Symptom", "load_published", "restart_seconds"]
 
+_POSITIVE = ("step_s", "group_machines")  # what is divided by them, or counted in them, is something
+
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
@@ -74,6 +76,8 @@ class Published:
                 raise BadInputError(f'--assume "{change}": {text or "nothing"} is no number') from error
             if not (math.isfinite(assumed[name]) and assumed[name] >= 0):
                 raise BadInputError(f'--assume "{change}": a finite number of 0 or more is needed')
+            if name in _POSITIVE and not assumed[name]:
+                raise BadInputError(f'--assume "{change}": more than 0 is needed')
         return replace(self, assumed=assumed)
 
 

@@ -42,6 +42,8 @@ def make_scale(published: Published, gpus: int, gpus_per_machine: int, days: flo
     """A size with the standbys that the P99 rule gives it (or `pool`). Raises BadInputError."""
     if gpus_per_machine < 1 or gpus < gpus_per_machine:
         raise BadInputError(f"--gpus {gpus} with {gpus_per_machine} per machine: a job has at least one whole machine")
+    if gpus % gpus_per_machine:
+        raise BadInputError(f"--gpus {gpus} with {gpus_per_machine} per machine: a job has whole machines, give a multiple")
     if not 0.0 < days <= _LONGEST_DAYS:
         raise BadInputError(f"{days:g} days cannot be simulated: more than 0 and at most {_LONGEST_DAYS:.0f}")
     if rate not in published.rates:
