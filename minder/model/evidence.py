@@ -117,6 +117,7 @@ class Scores:
     """What a detector says of each machine at one grid row; higher is more anomalous.
 
     score_M and threshold are in the detector's own unit. evidence and since_s are only of machines above half the threshold.
+    group: machines that fail together, as a rack, a stage or a pair.
     """
 
     time_s: float
@@ -128,6 +129,7 @@ class Scores:
     cause: Mapping[str, Cause] = field(default_factory=dict)
     quiet: bool = False  # a phase that all machines share: no machine's fault
     in_time_s: tuple[float, float] = (float("-inf"), float("inf"))  # silence before it, or oddness after it, did not stop the training
+    group: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from minder.diagnose.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference, returning
+from minder.diagnose.detectors import clocks, forerunner, groups, lasting, onset, out_of_step, phases, presence, reference, returning
 from minder.diagnose.detectors.absence import absence_M, at_once_s
 from minder.diagnose.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.diagnose.detectors.evidence import (
     credit,
     distinctness,
     family_evidence,
-    hit_together,
     loneliness,
     loud_metrics,
     needed_z,
@@ -65,7 +64,8 @@ class DefaultConfig:
     lone_samples: of a family that is heard alone, one row adds no more than convicts after so many samples, times the logarithm of the
     number of series, and only what its newest sample shows: of many series, by chance one is off for a sample or three while the
     training is slowed for another reason.
-    together_s: machines that turn odd within this time were hit together; they are named after group_least_s at group_pace.
+    together_s: machines that turn odd within this time, or two scrapes, were hit together; they are named after group_least_s at
+    group_pace. So long must machines stand apart in a cause of slowness, too.
     """
 
     patience_s: float = 90.0
@@ -106,6 +106,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _SUSPICIOUS = 1 / 3  # of what convicts: from there on a machine teaches nothing of what is usual
 _CALM = 0.35  # strength below which evidence leaks
+_GROUPED_S = 30.0  # who has stood apart with others for so long teaches nothing of what is usual
 _APART_S = 9.0  # rows that are so far apart may convict by two
 _NETWORK = ("fabric", "congestion", "tcp")
 
@@ -145,7 +146,7 @@ class DefaultDetector:
         self._stage_of = dict(stages or {})
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
-            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **groups.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
@@ -219,6 +220,7 @@ class DefaultDetector:
         self._smooth(distances, seen, phase)
         deviants = self._find(distances, phase)
         strength = self._strength(deviants, seen, phase, time_s)
+        groups.cause_group(memory, traits, phase, seen, self._start_z)
         strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
@@ -308,7 +310,8 @@ class DefaultDetector:
         memory, config = self._memory, self.config
         score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
         unknown = np.isnan(since_M).all() and np.isnan(memory["odd_from_M"]).all()
-        if unknown and not (total_M.any() or score_M.any() or memory["lasted_s_M"].any()):
+        lasted = memory["lasted_s_M"].any() or memory["grouped_s_M"].any()
+        if unknown and not (total_M.any() or score_M.any() or lasted):
             return  # no machine is odd or was: all of what follows would leave everything as it is
         if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
             score_M = np.where(since_M > time_s - max(2.0, 1.2 * seen.interval_s), config.kept * score_M, score_M)
@@ -324,9 +327,8 @@ class DefaultDetector:
             reference.forget_smooth(memory, self._names, out_M)
         waited_M = _waited_M(strength, seen)
         lasted_x = self._lasted_x(strength, waited_M, seen, phase)
-        since_M[lasted_x] = np.where(np.isnan(since_M[lasted_x]), time_s - config.lasting_s, since_M[lasted_x])
         if total_M.any():
-            gained_M = self._pace_M(waited_M, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
+            gained_M = self._pace_M(waited_M, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, (phase, seen), time_s)
             stands = phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S
             sure_M = strength.reached_M & (seen.since_news_M >= _APART_S) & stands
             at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
@@ -337,7 +339,12 @@ class DefaultDetector:
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
-        score_M[lasted_x] = np.maximum(score_M[lasted_x], 1.05 * config.patience_s)
+        group_x = np.flatnonzero(memory["grouped_s_M"] >= config.group_least_s)
+        for x, age_s in ((lasted_x, config.lasting_s), (group_x, config.group_least_s)):
+            score_M[x] = np.maximum(score_M[x], 1.05 * config.patience_s)
+            since_M[x] = np.where(np.isnan(since_M[x]), time_s - age_s, since_M[x])
+        memory["in_group_M"][group_x] = float(len(group_x) > 1)
+        memory["in_group_M"] *= score_M >= _SUSPICIOUS * config.patience_s
         memory["score_M"] = score_M
         over_M = (score_M < 0.1 * config.patience_s) | (out_M & (score_M < 0.5 * config.patience_s))
         memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
@@ -360,14 +367,16 @@ class DefaultDetector:
         early_M &= ~seen.silent_M  # who is silent says the same while all move: a hiccup of all is over in a moment
         return np.asarray(np.where(early_M | counts, 0.3 if phase.idle else 1.0, 0.0) * credit_M)
 
-    def _share_M(self, strength: _Strength, since_M: np.ndarray, phase: Phase, time_s: float) -> np.ndarray:
+    def _share_M(self, strength: _Strength, since_M: np.ndarray, row: tuple[Phase, Seen], time_s: float) -> np.ndarray:
         """How clearly each machine leads; machines that were hit together lead together, alike, after a longer wait."""
-        config = self.config
+        memory, config, (phase, seen) = self._memory, self.config, row
         share_M = distinctness(strength.total_M, None if phase.effect >= 0.25 or phase.idle else time_s - since_M)
         if share_M.any() or phase.effect < 0.5 or phase.idle:
             return share_M
-        group_M = hit_together(strength.total_M, since_M, config.together_s)
-        if group_M.any() and strength.reached_M[group_M].all() and time_s - float(since_M[group_M].max()) > config.group_least_s:
+        group_M = groups.hit_together(strength.total_M, since_M, groups.together_s(config.together_s, seen.interval_s))
+        plain = group_M.any() and (strength.reached_M | seen.silent_M)[group_M].all()
+        if plain and time_s - float(since_M[group_M].max()) > config.group_least_s:
+            memory["in_group_M"] = np.maximum(memory["in_group_M"], group_M)
             alike_M = strength.total_M[group_M].min() / np.maximum(strength.total_M, 0.05)
             return np.where(group_M, config.group_pace * alike_M**2, 0.0)
         return share_M
@@ -382,7 +391,7 @@ class DefaultDetector:
         memory["odd_KM"] = odd_KM
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
             return
-        barred_now_M = memory["score_M"] > _SUSPICIOUS * self.config.patience_s
+        barred_now_M = (memory["score_M"] > _SUSPICIOUS * self.config.patience_s) | (memory["grouped_s_M"] > _GROUPED_S)
         if barred_M is not None:
             barred_now_M |= barred_M
         moved_KM = odd_KM >= self.config.relearn_s

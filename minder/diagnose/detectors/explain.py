@@ -48,9 +48,21 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
             cause[name] = "absence"
         else:
             shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
-            evidence[name] = shown or _went_first(memory, traits, m, since[name])
+            evidence[name] = shown or _shared(memory, traits, m, since[name]) or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
-    return Scores(row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s)
+    group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
+    return Scores(
+        row.time_s,
+        memory.machines,
+        score_M,
+        row.threshold,
+        evidence,
+        since,
+        cause,
+        row.quiet,
+        row.in_time_s,
+        group if len(group) > 1 else (),
+    )
 
 
 def _silence(machine: str, since_s: float, silence_s: float) -> tuple[Evidence, ...]:
@@ -93,6 +105,18 @@ def _went_first(memory: Memory, traits: TraitTable, m: int, since_s: float) -> t
             Evidence("telemetry", memory.machines[m], "changed first, and all others after it", metric, None, observed, expected, since_s)
         )
     return tuple(found)
+
+
+def _shared(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
+    """Of a machine that stands apart in a cause of slowness, alone or with others: that cause, and where all others stand."""
+    if memory["grouped_k_M"][m] != memory["grouped_k_M"][m]:
+        return ()
+    k = int(memory["grouped_k_M"][m])
+    metric, observed = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(memory["last_KM"][k, m])
+    scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[k, 0])
+    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
+    expected = traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
+    return (Evidence("telemetry", memory.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
 
 def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:

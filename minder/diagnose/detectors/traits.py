@@ -13,12 +13,15 @@ import numpy as np
 from minder.model.metrics import find_metric
 from minder.model.telemetry import Window
 
-__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "Trait", "TraitTable", "trait_of", "with_devices"]
+__all__ = ["CAUSING", "FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "UNIT", "Trait", "TraitTable", "trait_of", "with_devices"]
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
 FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
 REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
+
+UNIT = 2.3  # scaled: a clock rate that has fallen to a tenth is another unit, or a zero for a missing value
+CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class TraitTable:
             dtype=bool,
         ).reshape(-1, 1)
         self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
+        self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
         members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
