@@ -9,12 +9,14 @@ import numpy as np
 from minder.diagnose.detectors.deviants import Deviants
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.sure import families_of
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
 from minder.model.evidence import Cause, Evidence, Scores
 
 __all__ = ["Explained", "explain"]
 
 _MOST = 6
+_SEVERAL = 2  # families of metrics that speak beside gauges which have frozen say more than the silence of these
 _ONE_DEVICE = 1.5  # a device this much farther off than its machine's mean is named
 
 
@@ -43,11 +45,11 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
         started_s = float(memory["since_M"][m])
         since[name] = started_s if started_s == started_s else row.time_s
         place = np.flatnonzero(row.deviants.machines_X == m)
-        if row.seen.silent_M[m]:
-            evidence[name] = _silence(name, since[name], row.seen.silence_M[m])
+        shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
+        if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _SEVERAL):
+            evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
             cause[name] = "absence"
         else:
-            shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
             evidence[name] = shown or _shared(memory, traits, m, since[name]) or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
     group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
@@ -65,8 +67,9 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
     )
 
 
-def _silence(machine: str, since_s: float, silence_s: float) -> tuple[Evidence, ...]:
-    message = f"silent for {silence_s:.0f} s while the training of its peers has changed"
+def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:
+    what = "its gauges have stood to the digit" if frozen else "silent"
+    message = f"{what} for {silence_s:.0f} s while the training of its peers has changed"
     return (Evidence("telemetry", machine, message, None, None, None, None, since_s),)
 
 
