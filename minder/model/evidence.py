@@ -117,7 +117,8 @@ class Scores:
     """What a detector says of each machine at one grid row; higher is more anomalous.
 
     score_M and threshold are in the detector's own unit. evidence and since_s are only of machines above half the threshold.
-    group: machines that fail together, as a rack, a stage or a pair.
+    group: machines that fail together, as a rack, a stage or a pair. not_judged: machine to one line, for those of which the detector does
+    not believe what is exported.
     """
 
     time_s: float
@@ -130,6 +131,7 @@ class Scores:
     quiet: bool = False  # a phase that all machines share: no machine's fault
     in_time_s: tuple[float, float] = (float("-inf"), float("inf"))  # silence before it, or oddness after it, did not stop the training
     group: tuple[str, ...] = ()
+    not_judged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from minder.diagnose.detectors import clocks, forerunner, groups, lasting, onset, out_of_step, phases, presence, reference, returning
+from minder.diagnose.detectors import (
+    clocks,
+    contradiction,
+    forerunner,
+    groups,
+    lasting,
+    onset,
+    out_of_step,
+    phases,
+    presence,
+    reference,
+    returning,
+)
 from minder.diagnose.detectors.absence import absence_M, at_once_s
 from minder.diagnose.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.diagnose.detectors.evidence import (
@@ -146,7 +158,7 @@ class DefaultDetector:
         self._stage_of = dict(stages or {})
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
-            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **groups.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **contradiction.FIELDS, **groups.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
@@ -218,7 +230,7 @@ class DefaultDetector:
         self._clocks.observe(scaled_KM, center_K, seen.gap_s)
         self._clocks.align(distances, scaled_KM)
         self._smooth(distances, seen, phase)
-        deviants = self._find(distances, phase)
+        deviants = self._find(distances, phase, seen.gap_s)
         strength = self._strength(deviants, seen, phase, time_s)
         groups.cause_group(memory, traits, phase, seen, self._start_z)
         strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
@@ -245,7 +257,7 @@ class DefaultDetector:
         if waited_s >= _STEP_S:
             self._slow_out_M = None
 
-    def _find(self, distances: Mapping[str, np.ndarray], phase: Phase) -> Deviants:
+    def _find(self, distances: Mapping[str, np.ndarray], phase: Phase, gap_s: float) -> Deviants:
         """The least deviation that counts is smaller while the training is slowed."""
         memory, config, start = self._memory, self.config, self._start_z
         least = start - config.eager_z
@@ -257,7 +269,7 @@ class DefaultDetector:
         x = np.flatnonzero(out_M)
         unsettled = memory.number("row_s") - memory.number("moving_since_s") <= clocks.OFF_S
         counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back, unsettled, still_KM)
-        return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting))
+        return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting, gap_s))
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.detectors.contradiction import not_judged
 from minder.diagnose.detectors.deviants import Deviants
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.presence import Seen
@@ -54,17 +55,9 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
     group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
     return Scores(
-        row.time_s,
-        memory.machines,
-        score_M,
-        row.threshold,
-        evidence,
-        since,
-        cause,
-        row.quiet,
-        row.in_time_s,
-        group if len(group) > 1 else (),
-    )
+        row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s,
+        group if len(group) > 1 else (), not_judged(memory, traits.metrics),
+    )  # fmt: skip
 
 
 def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:

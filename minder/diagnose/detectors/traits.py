@@ -118,6 +118,8 @@ class TraitTable:
         ).reshape(-1, 1)
         self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
         self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
+        self.does_K1 = np.array([[t.activity or name == "cpu_usage_ratio"] for t, name in zip(traits, metrics, strict=True)]).reshape(-1, 1)
+        self.carries_K = np.array([t.activity and t.family == "fabric" for t in traits], dtype=bool)
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
         members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
@@ -128,9 +130,19 @@ class TraitTable:
         bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
         self.reaches_K1 = np.array([[t.family in REACHING] for t in traits], dtype=bool).reshape(-1, 1)
         self.falls_K1 = np.array([[t.falls] for t in traits], dtype=bool).reshape(-1, 1)
+        self.doing = self._doing()
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
         self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
+
+    def _doing(self) -> list[tuple[list[int], list[int]]]:
+        """(what a machine does and its clock rate, what bears witness to it), as indices: machine, smallest device, largest."""
+        found = []
+        for suffix in ("", LOW, HIGH):
+            here = [k for k, name in enumerate(self.metrics) if _suffix(name) == suffix]
+            members = [k for k in here if self.does_K1[k, 0] or self.falls_K1[k, 0]]
+            found.append((members, [k for k in here if self.works_K1[k, 0]]))
+        return found
 
     def reaching_KX(self, falls_KX: np.ndarray) -> np.ndarray:
         """Mask (K, X) of what reaches the training: a busier host is housekeeping, a quieter one is a halt. falls_KX: it is too low."""
@@ -155,6 +167,10 @@ class TraitTable:
     @staticmethod
     def _column(values: list[float]) -> np.ndarray:
         return np.array(values, dtype=np.float32).reshape(-1, 1)
+
+
+def _suffix(name: str) -> str:
+    return next((suffix for suffix in (LOW, HIGH) if name.endswith(suffix)), "")
 
 
 def _runs(mask_K: np.ndarray) -> list[slice]:
