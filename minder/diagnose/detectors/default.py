@@ -16,6 +16,7 @@ import numpy as np
 from minder.diagnose.detectors import (
     clocks,
     contradiction,
+    coupling,
     forerunner,
     groups,
     lasting,
@@ -119,6 +120,7 @@ _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one
 _SUSPICIOUS = 1 / 3  # of what convicts: from there on a machine teaches nothing of what is usual
 _CALM = 0.35  # strength below which evidence leaks
 _GROUPED_S = 30.0  # who has stood apart with others for so long teaches nothing of what is usual
+_WITNESS = 0.5  # evidence of a cause of slowness from which on no other machine must feel it
 _APART_S = 9.0  # rows that are so far apart may convict by two
 _NETWORK = ("fabric", "congestion", "tcp")
 
@@ -138,7 +140,8 @@ class _Strength:
     """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
     shown_M: 0..1, how much of it the newest sample shows, 1 where no sample speaks; told_s_M: seconds since what speaks last spoke;
-    clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not."""
+    clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not; held_M: it stands,
+    and no other machine feels it."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -148,6 +151,7 @@ class _Strength:
     shown_M: np.ndarray
     told_s_M: np.ndarray
     clear_M: np.ndarray
+    held_M: np.ndarray
 
 
 class DefaultDetector:
@@ -158,7 +162,8 @@ class DefaultDetector:
         self._stage_of = dict(stages or {})
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
-            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **contradiction.FIELDS, **groups.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **contradiction.FIELDS}
+            | {**coupling.FIELDS, **groups.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
@@ -233,6 +238,7 @@ class DefaultDetector:
         deviants = self._find(distances, phase, seen.gap_s)
         strength = self._strength(deviants, seen, phase, time_s)
         groups.cause_group(memory, traits, phase, seen, self._start_z)
+        strength.held_M = self._held_M(deviants, seen, phase)
         strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
@@ -273,7 +279,9 @@ class DefaultDetector:
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
-        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float)))
+        found = _Strength(
+            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool))
+        )
         found.told_s_M.fill(np.nan)
         found.shown_M.fill(1.0)
         found.reached_M[x] = deviants.reached_X
@@ -304,6 +312,11 @@ class DefaultDetector:
         self._forerun(found, deviants, seen, phase)
         return found
 
+    def _held_M(self, deviants: Deviants, seen: Seen, phase: Phase) -> np.ndarray:
+        witness_M = np.zeros(len(seen.silence_M), dtype=bool)
+        witness_M[deviants.machines_X] = (self._traits.causes_K1 & (deviants.counted_KX > _WITNESS)).any(axis=0)
+        return coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
+
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
         """The first mover stays the witness while the training stands, if no other machine is one."""
         if phase.idle or phase.grace or phase.moving:
@@ -332,6 +345,7 @@ class DefaultDetector:
             leak_s = config.leak_s * (1.0 + 7.0 * phase.lasting)
             calm_M = (total_M < _CALM * (1.0 - 0.7 * phase.lasting)) & told_M
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
+        score_M = np.where(coupling.passed_M(memory, strength.held_M, phase), 0.0, score_M)
         started_M = np.where(seen.silent_M, time_s - seen.silence_M, time_s)
         since_M = np.where((total_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
         score_M, out_M = in_step(memory, total_M, score_M, told_M, (time_s, seen.interval_s, config.kept))
@@ -349,6 +363,7 @@ class DefaultDetector:
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
+            young_M |= strength.held_M & (time_s - since_M < coupling.HELD_S)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
         group_x = np.flatnonzero(memory["grouped_s_M"] >= config.group_least_s)

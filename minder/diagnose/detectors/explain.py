@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.detectors import coupling
 from minder.diagnose.detectors.contradiction import not_judged
 from minder.diagnose.detectors.deviants import Deviants
 from minder.diagnose.detectors.memory import Memory
@@ -56,7 +57,7 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
     group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
     return Scores(
         row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s,
-        group if len(group) > 1 else (), not_judged(memory, traits.metrics),
+        group if len(group) > 1 else (), coupling.not_aligned(memory) | not_judged(memory, traits.metrics),
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "news_M": ("M", np.nan),  # time of the last row with news
     "interval_M": ("M", np.nan),  # usual time between news
     "usual_s": ("", np.nan),  # the median machine's
-    "moved_M": ("M", np.nan),  # time of the last row in which anything of what the machine does changed
+    "moved_M": ("M", np.nan),  # time of the last row in which anything of what its GPUs do changed
 }
 _DECAY = 0.994
 _PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
@@ -47,8 +47,8 @@ _HELD = 1.5  # usual times between a metric's changes, beyond which a value that
 class Seen:
     """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
-    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain, or all that the
-    machine does has frozen to the digit while that of the others moves.
+    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain, or all that its
+    GPUs do has frozen to the digit while that of the others moves.
     stood_KM: rows for which each value had stood before this one. frozen_M: silent in that way: its samples come, and say nothing.
     """
 
@@ -67,7 +67,9 @@ class Seen:
 def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> Seen:
     """Update what is known by one row. raw_KM in base units; it is kept, and must not be changed afterwards."""
     gap_s = _row_gap(memory, time_s)
-    has_KM = None if _is_whole(traits, raw_KM) else np.abs(raw_KM) <= traits.limit_K1  # not NaN, not infinite, not absurd
+    has_KM = (
+        None if _is_whole(traits, raw_KM) else (raw_KM <= traits.limit_K1) & (raw_KM >= traits.least_K1)
+    )  # not NaN, not infinite, not absurd
     same_KM = raw_KM == memory["last_KM"]
     if has_KM is not None:
         same_KM &= has_KM
@@ -106,13 +108,13 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
 def _frozen_s_M(
     memory: Memory, traits: TraitTable, time_s: float, row: tuple[np.ndarray, np.ndarray | None, np.ndarray], paces: tuple[float, float]
 ) -> np.ndarray:
-    """(M,): seconds for which all that a machine does has stood to the digit while nearly all others' moved, 0 where it moves.
+    """(M,): seconds for which all that a machine's GPUs do has stood to the digit while nearly all others' moved, 0 where it moves.
 
     row: (values, which are there, which have not changed). paces: seconds between rows, and between a machine's news.
     """
     raw_KM, has_KM, same_KM = row
     none_M = np.zeros(raw_KM.shape[1])
-    does_X = np.flatnonzero(traits.activity_K)
+    does_X = np.flatnonzero(traits.gauges_K)
     if len(does_X) < _FREEZES:
         return none_M
     there_XM = np.ones((len(does_X), len(none_M)), dtype=bool) if has_KM is None else has_KM[does_X]
@@ -135,8 +137,8 @@ def _frozen_s_M(
 
 def _is_whole(traits: TraitTable, raw_KM: np.ndarray) -> bool:
     """Nowhere NaN, infinite or absurd: two reductions tell it in half the time of a mask."""
-    limit_K = traits.limit_K1[:, 0]
-    return bool((raw_KM.max(axis=1, initial=-np.inf) <= limit_K).all() and (raw_KM.min(axis=1, initial=np.inf) >= -limit_K).all())
+    limit_K, least_K = traits.limit_K1[:, 0], traits.least_K1[:, 0]
+    return bool((raw_KM.max(axis=1, initial=-np.inf) <= limit_K).all() and (raw_KM.min(axis=1, initial=np.inf) >= least_K).all())
 
 
 def told_s(memory: Memory, seen: Seen, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:

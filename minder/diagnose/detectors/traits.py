@@ -20,6 +20,8 @@ LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine,
 FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
 REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
 
+_BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
+_ABSURD = 2.0  # times the most that a metric can be: another unit, or nonsense
 UNIT = 2.3  # scaled: a clock rate that has fallen to a tenth is another unit, or a zero for a missing value
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
@@ -110,6 +112,7 @@ class TraitTable:
         self.activity_K = np.array(
             [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
         )
+        self.gauges_K = self.activity_K & np.array([name != _BETWEEN for name in metrics], dtype=bool)  # of the GPUs' own exporter
         self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
         self.compute_K = self.activity_K & ~self.links_K & np.array([name not in SPINNING for name in metrics], dtype=bool)
         self.works_K1 = np.array(
@@ -132,7 +135,11 @@ class TraitTable:
         self.falls_K1 = np.array([[t.falls] for t in traits], dtype=bool).reshape(-1, 1)
         self.doing = self._doing()
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
-        self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
+        most_K1 = self._column([_ABSURD * m.high if m is not None else np.inf for m in bounds])
+        self.limit_K1 = np.minimum(np.where(self.is_log_K1, np.float32(3e38), 1e9 * self.offset_K1), np.minimum(most_K1, np.float32(3e38)))
+        self.least_K1 = np.where(
+            [[m is not None and m.low > 0.0] for m in bounds], self._column([m.low if m else 0.0 for m in bounds]), -self.limit_K1
+        )
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
 
     def _doing(self) -> list[tuple[list[int], list[int]]]:
@@ -149,7 +156,8 @@ class TraitTable:
         return np.asarray(self.reaches_K1 | (self.halts_K1 & falls_KX))
 
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
-        """Scaled values; what is below 0 on a log scale counts as 0. Values beyond `limit_K1` mean nothing: the caller leaves them out."""
+        """Scaled values; what is below 0 on a log scale counts as 0. Values beyond
+        `least_K1` and `limit_K1` mean nothing: the caller leaves them out."""
         with np.errstate(invalid="ignore", over="ignore"):
             scaled_KM = np.maximum(values_KM, values_KM.dtype.type(0.0))  # all rows at once, for there are few others
             scaled_KM += self.offset_K1
