@@ -17,6 +17,7 @@ from minder.diagnose.detectors import (
     clocks,
     contradiction,
     coupling,
+    far_clocks,
     forerunner,
     groups,
     lasting,
@@ -163,9 +164,10 @@ class DefaultDetector:
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
             | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **contradiction.FIELDS}
-            | {**coupling.FIELDS, **groups.FIELDS}
+            | {**coupling.FIELDS, **far_clocks.FIELDS, **groups.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
+        self._far_clocks = far_clocks.FarClocks(self._memory)
         self._traits = TraitTable(())
         self._stages = Stages.of(())
         self._names: tuple[str, ...] = ()  # of the yardsticks in use
@@ -190,11 +192,13 @@ class DefaultDetector:
         self._pending = []
 
     def state(self) -> dict[str, Any]:
-        return {"detector": "default", "version": 2, "clocks": self._clocks.state(), **self._memory.state()}
+        clocks_state = {"clocks": self._clocks.state(), "far": self._far_clocks.state()}
+        return {"detector": "default", "version": 2, **clocks_state, **self._memory.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._memory.load(state)
         self._clocks.load(state.get("clocks", {}))
+        self._far_clocks.load(state.get("far", {}))
         self._pending = []
         self._follow(self._memory.machines, self._memory.metrics, fresh=True)
 
@@ -206,6 +210,7 @@ class DefaultDetector:
         self._traits = TraitTable(metrics)
         self._stages = Stages.of([self._stage_of.get(name) for name in machines])
         self._clocks.follow(self._traits, self._stages.members)
+        self._far_clocks.follow(self._traits, self._stages.members)
         several = len(self._stages.members) > 1
         self._names = ("all_quick", "all_slow", "stage_quick", "stage_slow") if several else ("all_quick", "all_slow")
         self._slow_out_M = None
@@ -231,9 +236,10 @@ class DefaultDetector:
             memory.forget((*reference.FIELDS, *forerunner.FIELDS, *lasting.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
             self._stages.middles.clear()
             self._clocks.forget_rows()
+            self._far_clocks.forget_rows()
         distances = reference.distances(scaled_KM, ordered, self._stages.members)
-        self._clocks.observe(scaled_KM, center_K, seen.gap_s)
-        self._clocks.align(distances, scaled_KM)
+        self._far_clocks.observe_levels(self._clocks.observe(scaled_KM, center_K, seen.gap_s), seen.gap_s)
+        self._clocks.align(distances, scaled_KM, but=self._far_clocks.align(distances, scaled_KM))
         self._smooth(distances, seen, phase)
         deviants = self._find(distances, phase, seen.gap_s)
         strength = self._strength(deviants, seen, phase, time_s)
