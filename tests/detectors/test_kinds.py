@@ -26,6 +26,16 @@ def test_gauges_that_freeze_as_the_job_stops_are_evidence() -> None:
     assert {item[:2] for item in accused(values_TMK)} == {(("m05",), "machine")}
 
 
+def test_gauges_of_the_gpus_alone_that_freeze_are_evidence() -> None:
+    """The driver hangs; the network's own exporter goes on."""
+    values_TMK = healthy(BEGAN + 50)
+    gauges = [k for k in range(len(METRICS)) if k != at("rdma_throughput_bytes_per_second")]
+    values_TMK[BEGAN:, 5, gauges] = values_TMK[BEGAN - 1, 5, gauges]
+    values_TMK[BEGAN + 3 :, [m for m in range(8) if m != 5]] *= np.array([0.3, 0.6, 0.05, 0.05, 1.0, 1.0])
+    values_TMK[BEGAN + 3 :, 5, at("rdma_throughput_bytes_per_second")] *= 0.05
+    assert {item[:2] for item in accused(values_TMK)} == {(("m05",), "machine")}
+
+
 def test_gauges_that_freeze_beside_a_job_that_goes_on_are_an_exporter() -> None:
     values_TMK = healthy(BEGAN + 50)
     values_TMK[BEGAN:, 5] = values_TMK[BEGAN - 1, 5]

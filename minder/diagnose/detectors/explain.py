@@ -54,10 +54,11 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
         else:
             evidence[name] = shown or _shared(memory, traits, m, since[name]) or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
+    off = tuple(memory.machines[m] for m in np.flatnonzero((memory["clock_off_M"] != 0.0) | (memory["far_off_M"] != 0.0)).tolist())
     group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
     return Scores(
         row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s,
-        group if len(group) > 1 else (), coupling.not_aligned(memory) | not_judged(memory, traits.metrics),
+        group if len(group) > 1 else (), coupling.not_aligned(memory) | not_judged(memory, traits.metrics), off,
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ as a whole none differs from its peers. Two ways to see them:
 
 - `cause_group`: a cause of slowness (a clock rate that fell, congestion or errors that rose, a link's width) of several machines, apart
   from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others are alike, one machine
-  far below them is seen so, too: slow from its first step, it has never been otherwise, and only the comparison with its peers shows it.
+  far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the
+  comparison with its peers shows it.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.
@@ -33,6 +34,7 @@ _SHARE = 0.4  # of the machines that are heard: more are what happened to the jo
 _GAP = 0.5  # share of a member's deviation that no other machine reaches
 _PLAIN = 0.7  # share of a plain change that each member shows at least, smoothed slowly
 _FAR_BELOW, _ALIKE = 0.22, 0.33  # scaled: a fifth; other hardware differs by a tenth. Share of it by which the others differ at most
+_ERRS = 1.6  # scaled: four errors a second where no other machine has one
 _FEWEST = 4  # machines that tell where others stand
 _FORGET_S = 60.0
 _MOST_S = 300.0
@@ -60,12 +62,12 @@ def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, le
     grouped_s_M, k_M = memory["grouped_s_M"], memory["grouped_k_M"]
     apart_M = np.zeros(len(grouped_s_M), dtype=bool)
     for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
-        if not traits.jams_K[k] or phase.effect >= _FELT:
-            members_M = _members_M(memory, traits, k, least_z)
-            members_M = members_M if members_M.any() else _below_M(memory, traits, k)
-            if members_M.any():
-                k_M = np.where(members_M & ~apart_M, float(k), k_M)
-                apart_M |= members_M
+        counts = not traits.jams_K[k] or phase.effect >= _FELT
+        members_M = _members_M(memory, traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
+        members_M = members_M if members_M.any() else _alone_M(memory, traits, k)
+        if members_M.any():
+            k_M = np.where(members_M & ~apart_M, float(k), k_M)
+            apart_M |= members_M
     if apart_M.any() or grouped_s_M.any():
         kept_s_M = grouped_s_M * np.exp(-waited_s / _FORGET_S)
         memory["grouped_s_M"] = np.where(apart_M, np.minimum(grouped_s_M + waited_s, _MOST_S), np.where(kept_s_M > 0.5, kept_s_M, 0.0))
@@ -89,23 +91,25 @@ def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np
     return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest))
 
 
-def _below_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
-    """Mask (M,): the one machine that stands far below all others in this metric, its usual place included, where they are alike."""
+def _alone_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
+    """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
+    included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
     found_M = np.zeros(len(memory.machines), dtype=bool)
-    if traits.jams_K[k]:
+    if traits.jams_K[k] and not traits.errs_K[k]:
         return found_M
     place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
-    known_M = ~np.isnan(place_M)
+    worse_M = place_M if traits.errs_K[k] else -place_M
+    known_M, far = ~np.isnan(place_M), _ERRS if traits.errs_K[k] else _FAR_BELOW
     if np.count_nonzero(known_M) < _FEWEST:
         return found_M
-    if not float(place_M.min(initial=np.inf, where=known_M)) < float(place_M.mean(where=known_M)) - 0.5 * _FAR_BELOW:
+    if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + 0.5 * far:
         return found_M
-    below_M = np.median(place_M[known_M]) - place_M
+    apart_M = worse_M - np.median(worse_M[known_M])
     most = UNIT if traits.falls_K1[k, 0] else np.inf
-    lowest = int(np.argmax(np.where(known_M, below_M, -np.inf)))
-    known_M[lowest] = False
-    alike = float(np.abs(below_M[known_M]).max()) <= _ALIKE * below_M[lowest]
-    found_M[lowest] = alike and _FAR_BELOW < below_M[lowest] < most
+    worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
+    known_M[worst] = False
+    alike = float(np.abs(apart_M[known_M]).max()) <= _ALIKE * apart_M[worst]
+    found_M[worst] = alike and far < apart_M[worst] < most
     return found_M
 
 
