@@ -22,7 +22,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "contradicted": ("", 0.0),  # 1: contradicted_s_KM is not all 0
     "contradicted_s_KM": ("KM", 0.0),  # for how long all that its machine does besides has contradicted the series
 }
-_ENDED = -0.9  # scaled: what all do has all but ended
+_FELT = 0.25  # effect from which on the training is slowed
 _FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
 _WITNESSES = 2  # other metrics that can contradict one
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
@@ -42,9 +42,11 @@ def contradicted(
     phase, gap_s = when
     if not len(x) and not memory.number("contradicted"):
         return fallen_KX
-    if _ended(traits, phase):  # there each kind of work stands, or goes on, by itself: what was broken before is still
+    if phase.effect >= _FELT and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
         return np.asarray(memory["contradicted_s_KM"][:, x] >= _REPORTED_S)
     found_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
+    if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
+        found_KX &= ~traits.halts_K1
     _follow(memory, x, found_KX, gap_s)
     return found_KX & (memory["contradicted_s_KM"][:, x] >= _LASTS_S)
 
@@ -61,11 +63,6 @@ def not_judged(memory: Memory, metrics: Sequence[str]) -> dict[str, str]:
             f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
         )
     return found
-
-
-def _ended(traits: TraitTable, phase: Phase) -> bool:
-    shift = phase.shift_K[traits.works_K1[:, 0] & ~np.isnan(phase.shift_K)]
-    return bool(len(shift)) and float(shift.mean()) < _ENDED
 
 
 def _follow(memory: Memory, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -> None:
