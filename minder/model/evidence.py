@@ -117,6 +117,8 @@ class Scores:
     """What a detector says of each machine at one grid row; higher is more anomalous.
 
     score_M and threshold are in the detector's own unit. evidence and since_s are only of machines above half the threshold.
+    group: machines that fail together, as a rack, a stage or a pair. not_judged: machine to one line, for those of which the detector does
+    not believe what is exported. clocks_off: machines that are compared with their peers at another time.
     """
 
     time_s: float
@@ -128,6 +130,9 @@ class Scores:
     cause: Mapping[str, Cause] = field(default_factory=dict)
     quiet: bool = False  # a phase that all machines share: no machine's fault
     in_time_s: tuple[float, float] = (float("-inf"), float("inf"))  # silence before it, or oddness after it, did not stop the training
+    group: tuple[str, ...] = ()
+    not_judged: Mapping[str, str] = field(default_factory=dict)
+    clocks_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("gpu_ecc_uncorrectable_total", "1", 0.0, _HUGE, "gpu", counter=True),
     Metric("gpu_rows_remapped_total", "1", 0.0, _HUGE, "gpu", counter=True),
     Metric("gpu_throttle_reasons", "bit mask", 0.0, 2.0**63, "gpu"),
-    Metric("pcie_link_width", "lanes", 0.0, 64.0, "interconnect"),
+    Metric("pcie_link_width", "lanes", 1.0, 64.0, "interconnect"),
     Metric("tcp_receive_queue_bytes", "B", 0.0, 1e12, "tcp"),
     Metric("tcp_send_queue_bytes", "B", 0.0, 1e12, "tcp"),
     Metric("tcp_retransmits_per_second", "1/s", 0.0, 1e9, "tcp"),

@@ -90,6 +90,9 @@ def _troubles(status: Mapping[str, Any]) -> tuple[str, ...]:
         said.append(
             f"a tick takes {took_s:.1f} s and not {planned_s:g}: verdicts come so much later, give the controller a core of its own"
         )
+    said += [
+        f"telemetry of {machine} is not believed: {why}" for machine, why in list((status.get("not_judged") or {}).items())[:_MOST_TROUBLES]
+    ]
     waiting = status.get("undecided") or 0
     return (*said, *([f"{waiting} conclusions wait to be decided"] if waiting else []))
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from minder.act.controller.gauges import Gauges
@@ -14,6 +15,7 @@ from minder.config import JobConfig, MachineConfig, load_config
 from minder.diagnose.scoring import ray_scoring
 from minder.diagnose.scoring.config import ScoringConfig
 from minder.model.errors import ConfigError, MissingExtraError
+from minder.model.evidence import Scores
 from minder.record.incidents import Ledger, kinds
 
 DEAD = "http://127.0.0.1:9"
@@ -35,6 +37,19 @@ def test_what_is_not_scored_is_told_once_and_shown_as_long_as_it_lasts(world: An
     begun.controller._stages.unscored = str
     world.tick(begun, 1)
     assert not is_degraded(world, begun)
+
+
+def test_telemetry_that_is_not_believed_is_reported_once_and_shown_as_long_as_it_lasts(world: Any, begun: Any) -> None:
+    why = "gpu_sm_activity_ratio fell alone while all else that it does goes on: look at its exporter, or its unit"
+    scores = Scores(0.0, ("m0", "m1"), np.zeros(2), 90.0, not_judged={"m1": why})
+    shown: list[str] = []
+    begun.controller._sight.on_say = shown.append
+    begun.controller._stages.scores = lambda: scores
+    world.tick(begun, 3)
+    told = [event.payload for event in begun.ledger.events(kinds=[kinds.DEGRADED]) if event.payload["what"] == "telemetry"]
+    assert told == [{"what": "telemetry", "detail": f"m1: {why}"}]
+    assert shown == [f"telemetry of m1 is not believed: {why}"]
+    assert begun.controller._sight.unjudged() == {"m1": why}
 
 
 def test_an_alarm_that_comes_again_is_noted_each_time_and_shown_once_in_ten_minutes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -94,10 +95,11 @@ class Says:
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
+        self.also: dict[str, object] = {}
 
     def score(self, window: Window) -> list[Scores]:
         score_M = np.array([100.0 * (name == self.machine) for name in window.machines])
-        return [Scores(float(time_s), window.machines, score_M, 90.0) for time_s in window.times_T]
+        return [Scores(float(time_s), window.machines, score_M, 90.0, **self.also) for time_s in window.times_T]
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None: ...
 
@@ -120,6 +122,17 @@ def test_the_pool_drops_what_the_posterior_contradicts_and_keeps_what_it_does_no
         says.machine = machine
         first = next(iter(rows_of(late)))
         assert [item.machines for item in rule.observe(Observation(float(first.times_T[0]), first)).suspects] == named
+
+
+@pytest.mark.parametrize("doubt", [lambda machine: {"not_judged": {machine: "broken"}}, lambda machine: {"clocks_off": (machine,)}])
+def test_the_pool_hears_no_learned_accusation_of_a_machine_whose_telemetry_is_not_believed(
+    doubt: Callable[[str], dict[str, object]],
+) -> None:
+    """The learned part reads what is exported as it stands."""
+    for machine, named in (("m1", []), ("m2", [("m1",)])):
+        says = Says("none")
+        says.also = doubt(machine)
+        assert [item.machines for item in verdicts(PoolDetector(says, LearnedDetector(stumps())), job())] == named  # type: ignore[arg-type]
 
 
 def test_features_have_a_name_each_and_only_the_loudest_machines_are_described() -> None:

@@ -28,7 +28,7 @@ def turned(
     phase = Phase(False, idle, 0.0, False, 1.0, NOW_S - stood_s, np.array([-1.0]), stalled=True)
     phase.since_move_s, phase.stands_since_s = since_move_s, NOW_S - stood_s
     nobody_M = np.zeros(2, dtype=bool)
-    seen = Seen(None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)))
+    seen = Seen(None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)), ~nobody_M & nobody_M)
     (since_s,), (afterwards,) = turned_odd(memory, deviants, phase, seen, NOW_S)
     return float(since_s), bool(afterwards)
 

@@ -70,6 +70,8 @@ def test_the_page_says_that_no_step_is_read_and_what_to_do(told: Service, clock:
     status = {"job": "llm", "now_s": clock.now_s(), "step": None, "no_steps": "no step has been read; give --step-pattern"}
     path.write_text(json.dumps(status))
     assert health_of(told, "llm", "running").no_steps == status["no_steps"]
+    path.write_text(json.dumps(status | {"not_judged": {"m3": "gpu_sm_activity_ratio fell alone"}}))
+    assert health_of(told, "llm", "running").troubles == ("telemetry of m3 is not believed: gpu_sm_activity_ratio fell alone",)
     path.write_text(json.dumps(status | {"now_s": clock.now_s() - 60.0}))
     assert health_of(told, "llm", "running").no_steps == "", "an old status says nothing of now"
 

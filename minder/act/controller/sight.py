@@ -82,6 +82,7 @@ class SightNotes:
         self.steps = StepSight(watched=stages.watched is not None)
         self.on_say: Callable[[str], None] = lambda message: None
         self._alarmed_s: dict[str, float] = {}  # kind of alarm to when the console had one
+        self._unjudged_s: dict[str, float] = {}  # machine to when its telemetry was last not believed
 
     def note_scoring(self) -> None:
         """Telemetry that is not scored is reported: the silence of its rule means nothing."""
@@ -96,6 +97,20 @@ class SightNotes:
             reported.clear()
             self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
             self.on_say("telemetry is scored again")
+
+    def unjudged(self) -> dict[str, str]:
+        """Machine to one line, for those of which the detector does not believe what is exported."""
+        scores = self._stages.scores()
+        return {} if scores is None else dict(scores.not_judged)
+
+    def note_unjudged(self) -> None:
+        """That a machine's telemetry is not believed is said as it begins: somewhere an exporter is broken, or a clock is off."""
+        now_s = self._clock.steady_s()
+        for machine, why in self.unjudged().items():
+            if now_s - self._unjudged_s.get(machine, -math.inf) >= _ALARMS_S:
+                self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": f"{machine}: {why}"})
+                self.on_say(f"telemetry of {machine} is not believed: {why}")
+            self._unjudged_s[machine] = now_s
 
     def note_alarm(self) -> None:
         """That the job's pace is unusual is noted as it begins, and names no machine: rules do, of what they then see. On the console one

@@ -111,6 +111,7 @@ class Controller:
         if observation is not None:
             self.guard("recording", lambda: self._record(samples, observation), None)
         self.guard("scoring", self._sight.note_scoring, None)
+        self.guard("scoring", self._sight.note_unjudged, None)
         self.guard("alarm", self._sight.note_alarm, None)
         if observation is not None:
             self.guard("steps", lambda: self._sight.note_steps(observation, samples), None)
@@ -311,6 +312,7 @@ class Controller:
             "errors": dict(self._tick.errors),
             "failing": dict(self._tick.failing),
             "unscored": self._stages.unscored(),
+            "not_judged": self._sight.unjudged(),
             "alarm": self._tick.alarm,
             "no_steps": self._sight.steps.trouble,
             "tick": {"planned_s": self._tick.planned_s, "took_s": round(self._tick.took_s, 3)},

@@ -9,7 +9,7 @@ Sparse: only machines with an offset have a history. L offsets or past rows, K m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "clock_news": ("", 0.0),  # 1: something was seen since the offsets were last worked out
     "clock_off_M": ("M", 0.0),  # rows by which a machine is late (early: less than 0), 0 where its clock is right
 }
-_RINGS = ("clock_level_LM", "clock_peers_LM", "clock_common_L", "clock_at", "clock_told")
+_RINGS = ("level_LM", "peers_LM", "common_L", "at", "told")
 OFF_S = 15.0  # a clock is hardly farther off
 _HALF = (LAGS - 1) // 2
 _LARGE = 5  # machines of a stage that tell its common level
@@ -40,13 +40,16 @@ _MOVE = 0.15  # scaled: the common level moves by more, and by twice what health
 _NOISE = 0.1  # scaled: machines differ by so much, however alike they look
 _MOST = 5.0  # one row's misfit, in sizes of what healthy machines differ, counts no more
 _FADE = 0.004  # of what was seen, per row around a move
-_FITS, _STILL_FITS = 0.8, 0.9  # at its offset: share of the misfit without
 _GAIN, _GAIN_OF_PEERS = 8.0, 4.0  # by so much the offset must lessen the misfit, and so many times as much as for most others
 _SHARE = 0.25  # of all machines: more are not all wrong, they work in turns
 
 
 class Clocks:
     """Works on the detector's memory; the histories of the few machines that are off are its own."""
+
+    prefix, off_s = "clock", OFF_S  # of its fields in the memory; a clock is hardly farther off
+    fits, still_fits = 0.8, 0.9  # at its offset: share of the misfit without
+    patient = True  # concludes only after a move, not while one is compared
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -63,48 +66,53 @@ class Clocks:
 
     def forget_rows(self) -> None:
         """What is measured has another zero from now on."""
-        self._memory.forget(_RINGS)
+        self._memory.forget([f"{self.prefix}_{name}" for name in _RINGS])
         self._past = {}
 
-    def observe(self, scaled_KM: np.ndarray, center_K: np.ndarray, gap_s: float) -> None:
-        """One row. scaled_KM: values less their standing offsets; center_K: their median."""
+    def observe(self, scaled_KM: np.ndarray, center_K: np.ndarray, gap_s: float) -> np.ndarray | None:
+        """One row. scaled_KM: values less their standing offsets; center_K: their median. Returns (M,) each machine's activity, if any
+        is exported."""
         if not self._watched_K.any() or scaled_KM.shape[1] < 3:
-            return
-        memory = self._memory
-        at = int(memory.number("clock_at"))
-        self._write(at % LAGS, scaled_KM, center_K)
-        memory.set_number("clock_at", at + 1.0)
-        reach = min(_HALF, max(1, round(OFF_S / max(gap_s, 0.1))))
-        if at < 2 * reach:
-            return
-        common_L = memory["clock_common_L"][np.arange(at - 2 * reach, at + 1) % LAGS]
-        moved = float(common_L.max() - common_L.min())
-        if not (moved > _MOVE and self._compare(common_L, at, reach)) and memory.number("clock_news"):
-            self._conclude(reach)
-
-    def _write(self, row: int, scaled_KM: np.ndarray, center_K: np.ndarray) -> None:
-        memory, known_K = self._memory, self._watched_K & ~np.isnan(center_K)
+            return None
+        known_K = self._watched_K & ~np.isnan(center_K)
         known = np.count_nonzero(known_K)
         common = float(center_K[known_K].sum()) / known if known else np.nan
-        memory["clock_level_LM"][row] = _means(scaled_KM, known_K)
-        memory["clock_common_L"][row] = common
+        level_M = _means(scaled_KM, known_K)
+        self._follow_row(level_M, common, gap_s)
+        return level_M
+
+    def _follow_row(self, level_M: np.ndarray, common: float, gap_s: float) -> None:
+        """level_M: each machine's activity; common: everybody's."""
+        memory = self._memory
+        at = int(memory.number(f"{self.prefix}_at"))
+        memory[f"{self.prefix}_level_LM"][at % LAGS] = level_M
+        memory[f"{self.prefix}_common_L"][at % LAGS] = common
+        memory.set_number(f"{self.prefix}_at", at + 1.0)
+        reach = min(_HALF, max(1, round(self.off_s / max(gap_s, 0.1))))
+        if at < 2 * reach:
+            return
+        common_L = memory[f"{self.prefix}_common_L"][np.arange(at - 2 * reach, at + 1) % LAGS]
+        moved = float(common_L.max() - common_L.min())
+        compared = moved > _MOVE and self._compare(common_L, at, reach)
+        if not (compared and self.patient) and memory.number(f"{self.prefix}_news"):
+            self._conclude(reach)
 
     def _peers_LM(self, at: int, reach: int) -> np.ndarray:
         """The peers' levels of the last rows, oldest first; each row is worked out once, when it is first asked for."""
         memory = self._memory
-        for row in range(max(int(memory.number("clock_told")), at - 2 * reach), at + 1):
-            level_M, common = memory["clock_level_LM"][row % LAGS], float(memory["clock_common_L"][row % LAGS])
-            memory["clock_peers_LM"][row % LAGS] = common
+        for row in range(max(int(memory.number(f"{self.prefix}_told")), at - 2 * reach), at + 1):
+            level_M, common = memory[f"{self.prefix}_level_LM"][row % LAGS], float(memory[f"{self.prefix}_common_L"][row % LAGS])
+            memory[f"{self.prefix}_peers_LM"][row % LAGS] = common
             for part in self._stages:
                 known_P = level_M[part][~np.isnan(level_M[part])]
-                memory["clock_peers_LM"][row % LAGS, part] = np.median(known_P) if len(known_P) else common
-        memory.set_number("clock_told", at + 1.0)
-        return memory["clock_peers_LM"][np.arange(at - 2 * reach, at + 1) % LAGS]
+                memory[f"{self.prefix}_peers_LM"][row % LAGS, part] = np.median(known_P) if len(known_P) else common
+        memory.set_number(f"{self.prefix}_told", at + 1.0)
+        return memory[f"{self.prefix}_peers_LM"][np.arange(at - 2 * reach, at + 1) % LAGS]
 
     def _compare(self, common_L: np.ndarray, at: int, reach: int) -> bool:
         """The row `reach` rows ago, against the peers' level of as many rows before and after it; False if machines differ too much."""
         memory, moved = self._memory, float(np.ptp(common_L))
-        level_M = memory["clock_level_LM"][(at - reach) % LAGS]
+        level_M = memory[f"{self.prefix}_level_LM"][(at - reach) % LAGS]
         peers_LM = self._peers_LM(at, reach)[::-1]  # the latest first: whom that fits leads by `reach` rows
         with np.errstate(invalid="ignore"):
             apart_LM = np.abs(level_M - peers_LM)
@@ -114,47 +122,56 @@ class Clocks:
             return False
         misfit_LM = np.minimum(apart_LM / np.float32(noise), np.float32(_MOST))
         misfit_LM[:, np.isnan(misfit_LM).any(axis=0)] = 0.0  # no data speaks for no offset
-        total_LM = memory["clock_misfit_LM"].copy()
+        total_LM = memory[f"{self.prefix}_misfit_LM"].copy()
         total_LM[_HALF - reach : _HALF + reach + 1] *= np.float32(1.0 - _FADE)
         total_LM[_HALF - reach : _HALF + reach + 1] += misfit_LM
-        memory["clock_misfit_LM"] = total_LM
+        memory[f"{self.prefix}_misfit_LM"] = total_LM
         step = float(common_L[reach] - common_L[reach - 1])
-        for name, seen in (("clock_falls", step < -0.3 * moved), ("clock_rises", step > 0.3 * moved)):
+        for name, seen in ((f"{self.prefix}_falls", step < -0.3 * moved), (f"{self.prefix}_rises", step > 0.3 * moved)):
             memory.set_number(name, memory.number(name) * (1.0 - _FADE) + seen)
-        memory.set_number("clock_news", 1.0)
+        memory.set_number(f"{self.prefix}_news", 1.0)
         return True
 
     def _conclude(self, reach: int) -> None:
         memory = self._memory
-        memory.set_number("clock_news", 0.0)
-        if min(memory.number("clock_falls"), memory.number("clock_rises")) < 0.5:
+        memory.set_number(f"{self.prefix}_news", 0.0)
+        if min(memory.number(f"{self.prefix}_falls"), memory.number(f"{self.prefix}_rises")) < 0.5:
             return
-        total_LM = memory["clock_misfit_LM"][_HALF - reach : _HALF + reach + 1]
+        total_LM = memory[f"{self.prefix}_misfit_LM"][_HALF - reach : _HALF + reach + 1]
         best_M = np.argmin(total_LM, axis=0)
         fit_M, plain_M = total_LM[best_M, np.arange(total_LM.shape[1])], total_LM[reach]
         gain_M = plain_M - fit_M
-        off_M = (fit_M < np.where(memory["clock_off_M"] != 0.0, _STILL_FITS, _FITS) * plain_M) & (gain_M > _GAIN)
+        off_M = (fit_M < np.where(memory[f"{self.prefix}_off_M"] != 0.0, self.still_fits, self.fits) * plain_M) & (gain_M > _GAIN)
         off_M &= gain_M > _GAIN_OF_PEERS * float(np.quantile(gain_M, 1.0 - _SHARE, method="lower"))
         if np.count_nonzero(off_M) > max(1.0, _SHARE * len(off_M)):
             off_M[:] = False
-        memory["clock_off_M"] = np.where(off_M, best_M - reach, 0.0)
+        memory[f"{self.prefix}_off_M"] = np.where(off_M, best_M - reach, 0.0)
         self._past = {name: past for name, past in self._past.items() if name in self._off()}
 
     def _off(self) -> dict[str, tuple[int, int]]:
         """Machines whose clocks are off: (place, rows late)."""
-        off_M = self._memory["clock_off_M"]
+        off_M = self._memory[f"{self.prefix}_off_M"]
         return {self._memory.machines[m]: (m, int(off_M[m])) for m in np.flatnonzero(off_M).tolist()}
 
-    def align(self, distances: Mapping[str, np.ndarray], scaled_KM: np.ndarray) -> None:
-        """Replace, in place, the distances of machines whose clocks are off by those at their offsets; no data until that is known."""
-        for name, (m, late) in self._off().items() if self._memory["clock_off_M"].any() else ():
+    def align(self, distances: Mapping[str, np.ndarray], scaled_KM: np.ndarray, but: Collection[str] = ()) -> Collection[str]:
+        """Replace, in place, the distances of machines whose clocks are off by those at their offsets; no data until that is known.
+        but: machines to leave alone. Returns whose clocks are off."""
+        if not self._memory[f"{self.prefix}_off_M"].any():
+            return ()
+        off = {name: place for name, place in self._off().items() if name not in but}
+        for name, (m, late) in off.items():
             rows = [scaled_KM[:, m]] + [scaled_KM[:, m] - distances[key][:, m] for key in ("all", "stage") if key in distances]
             rows += [rows[-1]] * (3 - len(rows))
             newest = np.stack(rows)[None].astype(np.float32)
-            past = np.concatenate([self._past.get(name, newest[:0]), newest])[-(abs(late) + 2) :]
+            past = np.concatenate([self._past.get(name, newest[:0]), newest])[-(abs(late) + self._blur() + 1) :]
             self._past[name] = past
             for place, key in enumerate(distances, start=1):
-                distances[key][:, m] = _at_offset(past[:, 0], past[:, place], late)
+                distances[key][:, m] = _at_offset(past[:, 0], past[:, place], late, self._blur())
+        return off.keys()
+
+    def _blur(self) -> int:
+        """Rows to either side of an offset that it may be wrong by."""
+        return 1
 
     def state(self) -> dict[str, Any]:
         """JSON-serialisable."""
@@ -179,9 +196,9 @@ def _means(scaled_KM: np.ndarray, known_K: np.ndarray) -> np.ndarray:
     return np.asarray(mean_M)
 
 
-def _at_offset(own_HK: np.ndarray, peers_HK: np.ndarray, late: int) -> np.ndarray:
-    """(K,): the least distance at this offset or one row beside it; 0 if the peers passed by in between. The newest row is the last."""
-    wanted = [lag for lag in (abs(late) - 1, abs(late), abs(late) + 1) if lag < len(own_HK)]
+def _at_offset(own_HK: np.ndarray, peers_HK: np.ndarray, late: int, blur: int) -> np.ndarray:
+    """(K,): the least distance at this offset or `blur` rows beside it; 0 if the peers passed by in between. The newest row is the last."""
+    wanted = [lag for lag in range(max(0, abs(late) - blur), abs(late) + blur + 1) if lag < len(own_HK)]
     if abs(late) not in wanted:
         return np.full(own_HK.shape[1], np.nan, dtype=np.float32)
     if late > 0:

@@ -13,14 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from minder.diagnose.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference, returning
+from minder.diagnose.detectors import (
+    clocks,
+    contradiction,
+    coupling,
+    far_clocks,
+    forerunner,
+    groups,
+    lasting,
+    onset,
+    out_of_step,
+    phases,
+    presence,
+    reference,
+    returning,
+)
 from minder.diagnose.detectors.absence import absence_M, at_once_s
 from minder.diagnose.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.diagnose.detectors.evidence import (
     credit,
     distinctness,
     family_evidence,
-    hit_together,
     loneliness,
     loud_metrics,
     needed_z,
@@ -65,7 +78,8 @@ class DefaultConfig:
     lone_samples: of a family that is heard alone, one row adds no more than convicts after so many samples, times the logarithm of the
     number of series, and only what its newest sample shows: of many series, by chance one is off for a sample or three while the
     training is slowed for another reason.
-    together_s: machines that turn odd within this time were hit together; they are named after group_least_s at group_pace.
+    together_s: machines that turn odd within this time, or two scrapes, were hit together; they are named after group_least_s at
+    group_pace. So long must machines stand apart in a cause of slowness, too.
     """
 
     patience_s: float = 90.0
@@ -106,6 +120,8 @@ _FIELDS: dict[str, tuple[str, float]] = {
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _SUSPICIOUS = 1 / 3  # of what convicts: from there on a machine teaches nothing of what is usual
 _CALM = 0.35  # strength below which evidence leaks
+_GROUPED_S = 30.0  # who has stood apart with others for so long teaches nothing of what is usual
+_WITNESS = 0.5  # evidence of a cause of slowness from which on no other machine must feel it
 _APART_S = 9.0  # rows that are so far apart may convict by two
 _NETWORK = ("fabric", "congestion", "tcp")
 
@@ -125,7 +141,8 @@ class _Strength:
     """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
     shown_M: 0..1, how much of it the newest sample shows, 1 where no sample speaks; told_s_M: seconds since what speaks last spoke;
-    clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not."""
+    clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not; held_M: it stands,
+    and no other machine feels it."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -135,6 +152,7 @@ class _Strength:
     shown_M: np.ndarray
     told_s_M: np.ndarray
     clear_M: np.ndarray
+    held_M: np.ndarray
 
 
 class DefaultDetector:
@@ -145,9 +163,11 @@ class DefaultDetector:
         self._stage_of = dict(stages or {})
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
-            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **contradiction.FIELDS}
+            | {**coupling.FIELDS, **far_clocks.FIELDS, **groups.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
+        self._far_clocks = far_clocks.FarClocks(self._memory)
         self._traits = TraitTable(())
         self._stages = Stages.of(())
         self._names: tuple[str, ...] = ()  # of the yardsticks in use
@@ -172,11 +192,13 @@ class DefaultDetector:
         self._pending = []
 
     def state(self) -> dict[str, Any]:
-        return {"detector": "default", "version": 2, "clocks": self._clocks.state(), **self._memory.state()}
+        clocks_state = {"clocks": self._clocks.state(), "far": self._far_clocks.state()}
+        return {"detector": "default", "version": 2, **clocks_state, **self._memory.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._memory.load(state)
         self._clocks.load(state.get("clocks", {}))
+        self._far_clocks.load(state.get("far", {}))
         self._pending = []
         self._follow(self._memory.machines, self._memory.metrics, fresh=True)
 
@@ -188,6 +210,7 @@ class DefaultDetector:
         self._traits = TraitTable(metrics)
         self._stages = Stages.of([self._stage_of.get(name) for name in machines])
         self._clocks.follow(self._traits, self._stages.members)
+        self._far_clocks.follow(self._traits, self._stages.members)
         several = len(self._stages.members) > 1
         self._names = ("all_quick", "all_slow", "stage_quick", "stage_slow") if several else ("all_quick", "all_slow")
         self._slow_out_M = None
@@ -213,12 +236,15 @@ class DefaultDetector:
             memory.forget((*reference.FIELDS, *forerunner.FIELDS, *lasting.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
             self._stages.middles.clear()
             self._clocks.forget_rows()
+            self._far_clocks.forget_rows()
         distances = reference.distances(scaled_KM, ordered, self._stages.members)
-        self._clocks.observe(scaled_KM, center_K, seen.gap_s)
-        self._clocks.align(distances, scaled_KM)
+        self._far_clocks.observe_levels(self._clocks.observe(scaled_KM, center_K, seen.gap_s), seen.gap_s)
+        self._clocks.align(distances, scaled_KM, but=self._far_clocks.align(distances, scaled_KM))
         self._smooth(distances, seen, phase)
-        deviants = self._find(distances, phase)
+        deviants = self._find(distances, phase, seen.gap_s)
         strength = self._strength(deviants, seen, phase, time_s)
+        groups.cause_group(memory, traits, phase, seen, self._start_z)
+        strength.held_M = self._held_M(deviants, seen, phase)
         strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
@@ -243,7 +269,7 @@ class DefaultDetector:
         if waited_s >= _STEP_S:
             self._slow_out_M = None
 
-    def _find(self, distances: Mapping[str, np.ndarray], phase: Phase) -> Deviants:
+    def _find(self, distances: Mapping[str, np.ndarray], phase: Phase, gap_s: float) -> Deviants:
         """The least deviation that counts is smaller while the training is slowed."""
         memory, config, start = self._memory, self.config, self._start_z
         least = start - config.eager_z
@@ -255,11 +281,13 @@ class DefaultDetector:
         x = np.flatnonzero(out_M)
         unsettled = memory.number("row_s") - memory.number("moving_since_s") <= clocks.OFF_S
         counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back, unsettled, still_KM)
-        return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting))
+        return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting, gap_s))
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
-        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float)))
+        found = _Strength(
+            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool))
+        )
         found.told_s_M.fill(np.nan)
         found.shown_M.fill(1.0)
         found.reached_M[x] = deviants.reached_X
@@ -290,6 +318,11 @@ class DefaultDetector:
         self._forerun(found, deviants, seen, phase)
         return found
 
+    def _held_M(self, deviants: Deviants, seen: Seen, phase: Phase) -> np.ndarray:
+        witness_M = np.zeros(len(seen.silence_M), dtype=bool)
+        witness_M[deviants.machines_X] = (self._traits.causes_K1 & (deviants.counted_KX > _WITNESS)).any(axis=0)
+        return coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
+
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
         """The first mover stays the witness while the training stands, if no other machine is one."""
         if phase.idle or phase.grace or phase.moving:
@@ -308,7 +341,8 @@ class DefaultDetector:
         memory, config = self._memory, self.config
         score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
         unknown = np.isnan(since_M).all() and np.isnan(memory["odd_from_M"]).all()
-        if unknown and not (total_M.any() or score_M.any() or memory["lasted_s_M"].any()):
+        lasted = memory["lasted_s_M"].any() or memory["grouped_s_M"].any()
+        if unknown and not (total_M.any() or score_M.any() or lasted):
             return  # no machine is odd or was: all of what follows would leave everything as it is
         if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
             score_M = np.where(since_M > time_s - max(2.0, 1.2 * seen.interval_s), config.kept * score_M, score_M)
@@ -317,6 +351,7 @@ class DefaultDetector:
             leak_s = config.leak_s * (1.0 + 7.0 * phase.lasting)
             calm_M = (total_M < _CALM * (1.0 - 0.7 * phase.lasting)) & told_M
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
+        score_M = np.where(coupling.passed_M(memory, strength.held_M, phase), 0.0, score_M)
         started_M = np.where(seen.silent_M, time_s - seen.silence_M, time_s)
         since_M = np.where((total_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
         score_M, out_M = in_step(memory, total_M, score_M, told_M, (time_s, seen.interval_s, config.kept))
@@ -324,9 +359,8 @@ class DefaultDetector:
             reference.forget_smooth(memory, self._names, out_M)
         waited_M = _waited_M(strength, seen)
         lasted_x = self._lasted_x(strength, waited_M, seen, phase)
-        since_M[lasted_x] = np.where(np.isnan(since_M[lasted_x]), time_s - config.lasting_s, since_M[lasted_x])
         if total_M.any():
-            gained_M = self._pace_M(waited_M, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
+            gained_M = self._pace_M(waited_M, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, (phase, seen), time_s)
             stands = phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S
             sure_M = strength.reached_M & (seen.since_news_M >= _APART_S) & stands
             at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
@@ -335,9 +369,15 @@ class DefaultDetector:
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
+            young_M |= strength.held_M & (time_s - since_M < coupling.HELD_S)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
-        score_M[lasted_x] = np.maximum(score_M[lasted_x], 1.05 * config.patience_s)
+        group_x = np.flatnonzero(memory["grouped_s_M"] >= config.group_least_s)
+        for x, age_s in ((lasted_x, config.lasting_s), (group_x, config.group_least_s)):
+            score_M[x] = np.maximum(score_M[x], 1.05 * config.patience_s)
+            since_M[x] = np.where(np.isnan(since_M[x]), time_s - age_s, since_M[x])
+        memory["in_group_M"][group_x] = float(len(group_x) > 1)
+        memory["in_group_M"] *= score_M >= _SUSPICIOUS * config.patience_s
         memory["score_M"] = score_M
         over_M = (score_M < 0.1 * config.patience_s) | (out_M & (score_M < 0.5 * config.patience_s))
         memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
@@ -360,14 +400,16 @@ class DefaultDetector:
         early_M &= ~seen.silent_M  # who is silent says the same while all move: a hiccup of all is over in a moment
         return np.asarray(np.where(early_M | counts, 0.3 if phase.idle else 1.0, 0.0) * credit_M)
 
-    def _share_M(self, strength: _Strength, since_M: np.ndarray, phase: Phase, time_s: float) -> np.ndarray:
+    def _share_M(self, strength: _Strength, since_M: np.ndarray, row: tuple[Phase, Seen], time_s: float) -> np.ndarray:
         """How clearly each machine leads; machines that were hit together lead together, alike, after a longer wait."""
-        config = self.config
+        memory, config, (phase, seen) = self._memory, self.config, row
         share_M = distinctness(strength.total_M, None if phase.effect >= 0.25 or phase.idle else time_s - since_M)
         if share_M.any() or phase.effect < 0.5 or phase.idle:
             return share_M
-        group_M = hit_together(strength.total_M, since_M, config.together_s)
-        if group_M.any() and strength.reached_M[group_M].all() and time_s - float(since_M[group_M].max()) > config.group_least_s:
+        group_M = groups.hit_together(strength.total_M, since_M, groups.together_s(config.together_s, seen.interval_s))
+        plain = group_M.any() and (strength.reached_M | seen.silent_M)[group_M].all()
+        if plain and time_s - float(since_M[group_M].max()) > config.group_least_s:
+            memory["in_group_M"] = np.maximum(memory["in_group_M"], group_M)
             alike_M = strength.total_M[group_M].min() / np.maximum(strength.total_M, 0.05)
             return np.where(group_M, config.group_pace * alike_M**2, 0.0)
         return share_M
@@ -382,7 +424,7 @@ class DefaultDetector:
         memory["odd_KM"] = odd_KM
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
             return
-        barred_now_M = memory["score_M"] > _SUSPICIOUS * self.config.patience_s
+        barred_now_M = (memory["score_M"] > _SUSPICIOUS * self.config.patience_s) | (memory["grouped_s_M"] > _GROUPED_S)
         if barred_M is not None:
             barred_now_M |= barred_M
         moved_KM = odd_KM >= self.config.relearn_s

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minder.diagnose.detectors import reference
+from minder.diagnose.detectors import contradiction, reference
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase, jammed_K
 from minder.diagnose.detectors.traits import TraitTable
@@ -97,12 +97,18 @@ class Deviants:
 
 
 def find_deviants(
-    memory: Memory, traits: TraitTable, stages: Stages, distances: Mapping[str, np.ndarray], phase: Phase, who: tuple[np.ndarray, Counting]
+    memory: Memory,
+    traits: TraitTable,
+    stages: Stages,
+    distances: Mapping[str, np.ndarray],
+    phase: Phase,
+    who: tuple[np.ndarray, Counting, float],
 ) -> Deviants:
-    """who: (the machines that may stand out, how deviations count)."""
-    x, counting = who
+    """who: (the machines that may stand out, how deviations count, seconds since the last row)."""
+    x, counting, gap_s = who
     if not len(x):
         none_KX = np.zeros((len(memory.metrics), 0))
+        contradiction.contradicted(memory, traits, x, (none_KX > 0.0, none_KX), (phase, gap_s))
         return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
@@ -133,6 +139,8 @@ def find_deviants(
     harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
+    fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX
+    counted_KX *= ~contradiction.contradicted(memory, traits, x, (fallen_KX, smooth_KX), (phase, gap_s))
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
         least_K1 = _OWN * traits.reach_K1 if phase.stalled else np.float32(0.0)

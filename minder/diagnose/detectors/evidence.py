@@ -12,7 +12,7 @@ import numpy as np
 
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["credit", "distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z", "shown", "summed"]
+__all__ = ["credit", "distinctness", "family_evidence", "loneliness", "loud_metrics", "needed_z", "shown", "summed"]
 
 _OLD_S = 60.0  # who has been odd for so long is no jitter
 
@@ -89,23 +89,6 @@ def distinctness(strength_M: np.ndarray, odd_s_M: np.ndarray | None = None) -> n
         return share_M
     old_M = odd_s_M >= _OLD_S
     return np.where(old_M, distinctness(np.where(old_M, strength_M, 0.0)), share_M) if old_M.any() else share_M
-
-
-def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float) -> np.ndarray:
-    """Mask of two or more machines that turned odd within seconds of each other, about equally, and far more than anybody else;
-    all False if there is no such group, or if it is more than a quarter of the job."""
-    found_M = np.zeros(len(strength_M), dtype=bool)
-    most = len(strength_M) // 4
-    if most < 2:
-        return found_M
-    order = np.argsort(-strength_M, kind="stable")[: most + 1]
-    strength, since = strength_M[order], since_M[order]
-    for size in range(2, most + 1):
-        apart = strength[size] <= 0.4 * strength[size - 1]
-        if apart and strength[size - 1] >= 0.6 * strength[0] and float(np.ptp(since[:size])) <= within_s:
-            found_M[order[:size]] = True
-            break
-    return found_M
 
 
 def summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) -> np.ndarray:

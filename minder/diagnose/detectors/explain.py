@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.detectors import coupling
+from minder.diagnose.detectors.contradiction import not_judged
 from minder.diagnose.detectors.deviants import Deviants
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.sure import families_of
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
 from minder.model.evidence import Cause, Evidence, Scores
 
 __all__ = ["Explained", "explain"]
 
 _MOST = 6
+_SEVERAL = 2  # families of metrics that speak beside gauges which have frozen say more than the silence of these
 _ONE_DEVICE = 1.5  # a device this much farther off than its machine's mean is named
 
 
@@ -43,18 +47,24 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
         started_s = float(memory["since_M"][m])
         since[name] = started_s if started_s == started_s else row.time_s
         place = np.flatnonzero(row.deviants.machines_X == m)
-        if row.seen.silent_M[m]:
-            evidence[name] = _silence(name, since[name], row.seen.silence_M[m])
+        shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
+        if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _SEVERAL):
+            evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
             cause[name] = "absence"
         else:
-            shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
-            evidence[name] = shown or _went_first(memory, traits, m, since[name])
+            evidence[name] = shown or _shared(memory, traits, m, since[name]) or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
-    return Scores(row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s)
+    off = tuple(memory.machines[m] for m in np.flatnonzero((memory["clock_off_M"] != 0.0) | (memory["far_off_M"] != 0.0)).tolist())
+    group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
+    return Scores(
+        row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s,
+        group if len(group) > 1 else (), coupling.not_aligned(memory) | not_judged(memory, traits.metrics), off,
+    )  # fmt: skip
 
 
-def _silence(machine: str, since_s: float, silence_s: float) -> tuple[Evidence, ...]:
-    message = f"silent for {silence_s:.0f} s while the training of its peers has changed"
+def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:
+    what = "its gauges have stood to the digit" if frozen else "silent"
+    message = f"{what} for {silence_s:.0f} s while the training of its peers has changed"
     return (Evidence("telemetry", machine, message, None, None, None, None, since_s),)
 
 
@@ -93,6 +103,18 @@ def _went_first(memory: Memory, traits: TraitTable, m: int, since_s: float) -> t
             Evidence("telemetry", memory.machines[m], "changed first, and all others after it", metric, None, observed, expected, since_s)
         )
     return tuple(found)
+
+
+def _shared(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
+    """Of a machine that stands apart in a cause of slowness, alone or with others: that cause, and where all others stand."""
+    if memory["grouped_k_M"][m] != memory["grouped_k_M"][m]:
+        return ()
+    k = int(memory["grouped_k_M"][m])
+    metric, observed = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(memory["last_KM"][k, m])
+    scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[k, 0])
+    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
+    expected = traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
+    return (Evidence("telemetry", memory.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
 
 def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:

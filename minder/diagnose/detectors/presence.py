@@ -30,6 +30,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "news_M": ("M", np.nan),  # time of the last row with news
     "interval_M": ("M", np.nan),  # usual time between news
     "usual_s": ("", np.nan),  # the median machine's
+    "moved_M": ("M", np.nan),  # time of the last row in which anything of what its GPUs do changed
 }
 _DECAY = 0.994
 _PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
@@ -37,6 +38,8 @@ _LIVELY_S = 2.9  # how lively a metric is changes slowly: it is looked at so oft
 _ENOUGH = 20  # values before anything is called stuck
 _SILENT_S, _SILENT_INTERVALS = 8.0, 2.5
 _SELDOM_ROWS, _SELDOM_S = 1.5, 60.0  # a metric that changes so seldom, and no more seldom, may have a slower exporter of its own
+_FROZEN_S, _FROZEN_INTERVALS, _FEW = 20.0, 4.0, 0.05  # what a machine does stands for so long while all others', but a few, moves
+_FREEZES = 2  # metrics of it, at least: one that stands is a sensor
 _HELD = 1.5  # usual times between a metric's changes, beyond which a value that repeats was seen again
 
 
@@ -44,8 +47,9 @@ _HELD = 1.5  # usual times between a metric's changes, beyond which a value that
 class Seen:
     """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
-    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain.
-    stood_KM: rows for which each value had stood before this one.
+    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain, or all that its
+    GPUs do has frozen to the digit while that of the others moves.
+    stood_KM: rows for which each value had stood before this one. frozen_M: silent in that way: its samples come, and say nothing.
     """
 
     usable_KM: np.ndarray | None
@@ -57,12 +61,15 @@ class Seen:
     silent_M: np.ndarray
     outage: bool  # so many are silent that it is the monitoring
     stood_KM: np.ndarray
+    frozen_M: np.ndarray
 
 
 def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> Seen:
     """Update what is known by one row. raw_KM in base units; it is kept, and must not be changed afterwards."""
     gap_s = _row_gap(memory, time_s)
-    has_KM = None if _is_whole(traits, raw_KM) else np.abs(raw_KM) <= traits.limit_K1  # not NaN, not infinite, not absurd
+    has_KM = (
+        None if _is_whole(traits, raw_KM) else (raw_KM <= traits.limit_K1) & (raw_KM >= traits.least_K1)
+    )  # not NaN, not infinite, not absurd
     same_KM = raw_KM == memory["last_KM"]
     if has_KM is not None:
         same_KM &= has_KM
@@ -91,14 +98,47 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     interval_s = gap_s if isnan(interval_s) else interval_s
     silence_M = time_s - memory["heard_M"]
     silent_M = silence_M > max(_SILENT_INTERVALS * interval_s, _SILENT_S)
+    frozen_s_M = _frozen_s_M(memory, traits, time_s, (raw_KM, has_KM, same_KM), (gap_s, interval_s))
+    frozen_M = (frozen_s_M > 0.0) & ~silent_M
+    silence_M, silent_M = np.where(frozen_M, frozen_s_M, silence_M), silent_M | frozen_M
     outage = bool(np.count_nonzero(silent_M) > max(1.0, 0.3 * len(silent_M)))
-    return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM)
+    return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M)
+
+
+def _frozen_s_M(
+    memory: Memory, traits: TraitTable, time_s: float, row: tuple[np.ndarray, np.ndarray | None, np.ndarray], paces: tuple[float, float]
+) -> np.ndarray:
+    """(M,): seconds for which all that a machine's GPUs do has stood to the digit while nearly all others' moved, 0 where it moves.
+
+    row: (values, which are there, which have not changed). paces: seconds between rows, and between a machine's news.
+    """
+    raw_KM, has_KM, same_KM = row
+    none_M = np.zeros(raw_KM.shape[1])
+    does_X = np.flatnonzero(traits.gauges_K)
+    if len(does_X) < _FREEZES:
+        return none_M
+    there_XM = np.ones((len(does_X), len(none_M)), dtype=bool) if has_KM is None else has_KM[does_X]
+    moved_M = (there_XM & ~same_KM[does_X]).any(axis=0)
+    memory["moved_M"] = np.where(moved_M | np.isnan(memory["moved_M"]), time_s, memory["moved_M"])
+    stands_s_M = time_s - memory["moved_M"]
+    if not stands_s_M.max(initial=0.0) > _FROZEN_S:
+        return none_M
+    rows_X = memory["values_K"][does_X] / np.maximum(memory["changes_K"][does_X], 1e-9)
+    known_X = memory["values_K"][does_X] > _ENOUGH
+    if not known_X.any():
+        return none_M
+    usual_s = max(paces[1], paces[0] * float(rows_X[known_X].min()))  # GPUs may have a slower exporter of their own
+    frozen_M = (stands_s_M > max(_FROZEN_S, _FROZEN_INTERVALS * usual_s)) & (there_XM.sum(axis=0) >= _FREEZES)
+    if not 0 < np.count_nonzero(frozen_M) <= max(1.0, _FEW * len(frozen_M)):
+        return none_M
+    lifelike_M = (there_XM & ~_natural(memory, traits, raw_KM)[does_X]).sum(axis=0) >= _FREEZES  # an idle machine stands at zeros
+    return np.where(frozen_M & lifelike_M, stands_s_M, 0.0)
 
 
 def _is_whole(traits: TraitTable, raw_KM: np.ndarray) -> bool:
     """Nowhere NaN, infinite or absurd: two reductions tell it in half the time of a mask."""
-    limit_K = traits.limit_K1[:, 0]
-    return bool((raw_KM.max(axis=1, initial=-np.inf) <= limit_K).all() and (raw_KM.min(axis=1, initial=np.inf) >= -limit_K).all())
+    limit_K, least_K = traits.limit_K1[:, 0], traits.least_K1[:, 0]
+    return bool((raw_KM.max(axis=1, initial=-np.inf) <= limit_K).all() and (raw_KM.min(axis=1, initial=np.inf) >= least_K).all())
 
 
 def told_s(memory: Memory, seen: Seen, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:

@@ -13,12 +13,17 @@ import numpy as np
 from minder.model.metrics import find_metric
 from minder.model.telemetry import Window
 
-__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "Trait", "TraitTable", "trait_of", "with_devices"]
+__all__ = ["CAUSING", "FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "UNIT", "Trait", "TraitTable", "trait_of", "with_devices"]
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
 FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
 REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
+
+_BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
+_ABSURD = 2.0  # times the most that a metric can be: another unit, or nonsense
+UNIT = 2.3  # scaled: a clock rate that has fallen to a tenth is another unit, or a zero for a missing value
+CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ class TraitTable:
         self.activity_K = np.array(
             [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
         )
+        self.gauges_K = self.activity_K & np.array([name != _BETWEEN for name in metrics], dtype=bool)  # of the GPUs' own exporter
         self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
         self.compute_K = self.activity_K & ~self.links_K & np.array([name not in SPINNING for name in metrics], dtype=bool)
         self.works_K1 = np.array(
@@ -114,6 +120,10 @@ class TraitTable:
             dtype=bool,
         ).reshape(-1, 1)
         self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
+        self.errs_K = np.array([name.startswith("link_errors") for name in metrics], dtype=bool)
+        self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
+        self.does_K1 = np.array([[t.activity or name == "cpu_usage_ratio"] for t, name in zip(traits, metrics, strict=True)]).reshape(-1, 1)
+        self.carries_K = np.array([t.activity and t.family == "fabric" for t in traits], dtype=bool)
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
         members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
@@ -124,16 +134,31 @@ class TraitTable:
         bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
         self.reaches_K1 = np.array([[t.family in REACHING] for t in traits], dtype=bool).reshape(-1, 1)
         self.falls_K1 = np.array([[t.falls] for t in traits], dtype=bool).reshape(-1, 1)
+        self.doing = self._doing()
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
-        self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
+        most_K1 = self._column([_ABSURD * m.high if m is not None else np.inf for m in bounds])
+        self.limit_K1 = np.minimum(np.where(self.is_log_K1, np.float32(3e38), 1e9 * self.offset_K1), np.minimum(most_K1, np.float32(3e38)))
+        self.least_K1 = np.where(
+            [[m is not None and m.low > 0.0] for m in bounds], self._column([m.low if m else 0.0 for m in bounds]), -self.limit_K1
+        )
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
+
+    def _doing(self) -> list[tuple[list[int], list[int]]]:
+        """(what a machine does and its clock rate, what bears witness to it), as indices: machine, smallest device, largest."""
+        found = []
+        for suffix in ("", LOW, HIGH):
+            here = [k for k, name in enumerate(self.metrics) if _suffix(name) == suffix]
+            members = [k for k in here if self.does_K1[k, 0] or self.falls_K1[k, 0]]
+            found.append((members, [k for k in here if self.works_K1[k, 0]]))
+        return found
 
     def reaching_KX(self, falls_KX: np.ndarray) -> np.ndarray:
         """Mask (K, X) of what reaches the training: a busier host is housekeeping, a quieter one is a halt. falls_KX: it is too low."""
         return np.asarray(self.reaches_K1 | (self.halts_K1 & falls_KX))
 
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
-        """Scaled values; what is below 0 on a log scale counts as 0. Values beyond `limit_K1` mean nothing: the caller leaves them out."""
+        """Scaled values; what is below 0 on a log scale counts as 0. Values beyond
+        `least_K1` and `limit_K1` mean nothing: the caller leaves them out."""
         with np.errstate(invalid="ignore", over="ignore"):
             scaled_KM = np.maximum(values_KM, values_KM.dtype.type(0.0))  # all rows at once, for there are few others
             scaled_KM += self.offset_K1
@@ -151,6 +176,10 @@ class TraitTable:
     @staticmethod
     def _column(values: list[float]) -> np.ndarray:
         return np.array(values, dtype=np.float32).reshape(-1, 1)
+
+
+def _suffix(name: str) -> str:
+    return next((suffix for suffix in (LOW, HIGH) if name.endswith(suffix)), "")
 
 
 def _runs(mask_K: np.ndarray) -> list[slice]:

@@ -114,8 +114,11 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     """The machine, or the few that were hit within seconds of each other, the first to turn odd first."""
     machine = scores.machines[m]
     cause: Cause = scores.cause.get(machine, "unknown")
-    together = _hit_together(scores, m)
-    is_group = _is_group(scores, (m, *together))
+    together = [scores.machines.index(name) for name in scores.group if name != machine] if machine in scores.group else []
+    is_group = bool(together)
+    if not is_group:
+        together = _hit_together(scores, m)
+        is_group = _is_group(scores, (m, *together))
     if is_group:
         machines = tuple(scores.machines[n] for n in sorted((m, *together), key=lambda n: (_since_s(scores, n), scores.machines[n])))
         together = []

@@ -159,5 +159,7 @@ class PoolDetector:
             if self._heard.stood_s(rules.time_s, machine, self._learned.share(machine, True, is_sure(rules, m))) is None:
                 score_M[m] = 0.99 * held
         own_M = learned.score_M * rules.threshold / learned.threshold
+        for name in {*rules.not_judged, *rules.clocks_off}:  # the learned part reads what they export as it stands
+            own_M[rules.machines.index(name)] = 0.0
         evidence = {name: (*rules.evidence.get(name, ()), *learned.evidence.get(name, ())) for name in {*rules.evidence, *learned.evidence}}
         return replace(rules, score_M=np.maximum(score_M, own_M), evidence=evidence, since_s={**learned.since_s, **rules.since_s})

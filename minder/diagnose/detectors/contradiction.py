@@ -1,0 +1,98 @@
+"""One metric against all others of its machine: an exporter's word, or a unit that has changed, and not the machine's fault.
+
+A machine that computes or sends far less does less in all ways at once. A fall of one metric while whatever else the machine does goes on,
+device for device, is that metric's own, and so is a rise to ten times as much: it accuses no machine, and whose exporter needs a look is
+reported. A link inside or outside of the machine may lose a part of its traffic alone, and a clock may fall alone, but not to a tenth.
+K metrics, M machines, X machines that stand out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
+
+__all__ = ["FIELDS", "contradicted", "not_judged"]
+
+FIELDS: dict[str, tuple[str, float]] = {
+    "contradicted": ("", 0.0),  # 1: contradicted_s_KM is not all 0
+    "contradicted_s_KM": ("KM", 0.0),  # for how long all that its machine does besides has contradicted the series
+}
+_FELT = 0.25  # effect from which on the training is slowed
+_FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
+_WITNESSES = 2  # other metrics that can contradict one
+_CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
+_LASTS_S = 10.0  # parts of a fall that show within so long of each other do not contradict one another
+_REPORTED_S = 60.0
+
+
+def contradicted(
+    memory: Memory, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, float]
+) -> np.ndarray:
+    """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
+
+    falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known). when: (the row's phase,
+    seconds since the last row).
+    """
+    fallen_KX, apart_KX = falls
+    phase, gap_s = when
+    if not len(x) and not memory.number("contradicted"):
+        return fallen_KX
+    if phase.effect >= _FELT and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
+        return np.asarray(memory["contradicted_s_KM"][:, x] >= _REPORTED_S)
+    found_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
+    if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
+        found_KX &= ~traits.halts_K1
+    _follow(memory, x, found_KX, gap_s)
+    return found_KX & (memory["contradicted_s_KM"][:, x] >= _LASTS_S)
+
+
+def not_judged(memory: Memory, metrics: Sequence[str]) -> dict[str, str]:
+    """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
+    found: dict[str, str] = {}
+    if not memory.number("contradicted"):
+        return found
+    long_KM = memory["contradicted_s_KM"] >= _REPORTED_S
+    for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
+        names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
+        found[memory.machines[m]] = (
+            f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
+        )
+    return found
+
+
+def _follow(memory: Memory, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -> None:
+    seconds_KM, any_now = memory["contradicted_s_KM"], bool(found_KX.any())
+    if any_now or memory.number("contradicted"):
+        longer_KX = np.where(found_KX, seconds_KM[:, x] + np.float32(gap_s), np.float32(0.0))
+        seconds_KM[:] = 0.0
+        seconds_KM[:, x] = longer_KX
+        memory.set_number("contradicted", float(any_now))
+
+
+def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray) -> np.ndarray:
+    """Mask (K, X): what else the machine does, device for device, hardly follows."""
+    found_KX = np.zeros(fallen_KX.shape, dtype=bool)
+    with np.errstate(invalid="ignore"):
+        units = (apart_KX[traits.falls_K1[:, 0]] < -UNIT).any() or (apart_KX[traits.works_K1[:, 0]] > UNIT).any()
+        if not fallen_KX.any() and not units:
+            return found_KX
+    for members, witnesses in traits.doing:
+        known_KX = ~np.isnan(apart_KX[witnesses])
+        sum_X, count_X = np.nansum(apart_KX[witnesses], axis=0), known_KX.sum(axis=0)
+        for k in members:
+            own_X = apart_KX[k]
+            itself_X = ~np.isnan(own_X) if k in witnesses else np.zeros(len(own_X), dtype=bool)
+            others_X = count_X - itself_X
+            mean_X = (sum_X - np.where(itself_X, own_X, 0.0)) / np.maximum(others_X, 1)
+            least = _CUT if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
+            deep_X = fallen_KX[k] | traits.falls_K1[k]
+            with np.errstate(invalid="ignore"):
+                falls_X = deep_X & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
+                rises_X = (own_X > UNIT) & (mean_X < _FOLLOWS * own_X) & traits.works_K1[k]
+            found_KX[k] = (falls_X | rises_X) & (others_X >= _WITNESSES)
+    return found_KX

@@ -1,0 +1,70 @@
+"""A standstill that no other machine feels.
+
+The machines of a job wait for each other: one that stands holds all others up within a step or two. Where one shows that nearly all that
+it computes and sends has ended, while the others' common level goes on as ever, its clock may be off: it shows a checkpoint that the
+others have behind them, or before them. Its evidence is held back for as long as a clock may be off; it is not dropped, and what ends
+unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up. A cause of slowness (a
+clock rate, errors, a link's width) is a witness, and where the others' level is not known nothing is held back.
+K metrics, M machines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.phases import STOOD, Phase
+from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.traits import TraitTable
+
+__all__ = ["FIELDS", "HELD_S", "held_M", "not_aligned", "passed_M"]
+
+FIELDS: dict[str, tuple[str, float]] = {
+    "alone_s_M": ("M", 0.0),  # seconds for which the machine has stood while no other felt it
+    "felt_M": ("M", 0.0),  # 1: it has been down since a stop of all
+    "held_M": ("M", 0.0),  # 1: what it showed in the last row was held back
+}
+HELD_S = 120.0  # a clock is hardly farther off
+_FELT = 0.25  # effect from which on the training is slowed
+_STANDS = -0.9  # scaled: what is left of a standstill, or less
+_DOWN = -0.3  # scaled: who does more has come back
+_TELLING = 2  # metrics of what machines do, at least: one that stands is a sensor, and not a machine
+_OTHERS = 3  # machines whose level is known
+_LONG_S, _LONG_INTERVALS = 45.0, 3.0  # who has stood alone for longer has not stopped with all
+_FORGET_S = 200.0
+
+
+def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness_M: np.ndarray) -> np.ndarray:
+    """Mask (M,): whose standstill no other machine feels. To be asked once per row. witness_M: a cause of slowness speaks, too."""
+    does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
+    none_M = np.zeros(len(witness_M), dtype=bool)
+    if np.count_nonzero(does_K) < _TELLING or len(none_M) < _OTHERS:
+        return none_M
+    own_KM = memory["all_quick_smooth_KM"][does_K] + phase.shift_K[does_K, None]
+    known_M = (~np.isnan(own_KM)).sum(axis=0)
+    own_M = np.nansum(own_KM, axis=0) / np.maximum(known_M, 1)
+    stops = phase.stalled or phase.idle
+    felt_M = (memory["felt_M"] > 0.0) & (own_M < _DOWN)
+    if stops:
+        felt_M |= (own_M < STOOD) & (memory["alone_s_M"] < max(_LONG_S, _LONG_INTERVALS * seen.interval_s))
+    memory["felt_M"] = felt_M.astype(np.float64)
+    alone = not (stops or phase.grace or phase.effect >= _FELT or seen.outage)
+    found_M = alone & (own_M < _STANDS) & (known_M >= _TELLING) & ~felt_M & ~witness_M & ~seen.silent_M
+    if found_M.any() or memory["alone_s_M"].any():
+        kept_M = memory["alone_s_M"] * np.where(own_M < STOOD, 1.0, np.exp(-seen.gap_s / _FORGET_S))
+        memory["alone_s_M"] = np.where(found_M, kept_M + seen.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
+    return np.asarray(found_M)
+
+
+def not_aligned(memory: Memory) -> dict[str, str]:
+    """Machine to one line, for those whose standstill no other has felt for so long that a look at the clock is worth it."""
+    held_M = (memory["held_M"] > 0.0) & (memory["alone_s_M"] >= _LONG_S)
+    line = "it shows a standstill that no other machine feels: look at its clock, or at what else it runs"
+    return {memory.machines[m]: line for m in np.flatnonzero(held_M).tolist()}
+
+
+def passed_M(memory: Memory, held_M: np.ndarray, phase: Phase) -> np.ndarray:
+    """Mask (M,): what the machine showed is over, and no other has felt it."""
+    over_M = (memory["held_M"] > 0.0) & ~held_M
+    memory["held_M"] = held_M.astype(np.float64)
+    return over_M if phase.effect < _FELT else np.zeros(len(held_M), dtype=bool)

@@ -1,0 +1,30 @@
+"""A standstill that no other machine feels, and clocks that are a minute off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_job import AT_REST, INTERVAL_S, WORKS, accused, healthy
+
+BEGAN = 70
+
+
+def test_a_standstill_that_no_other_machine_feels_names_none() -> None:
+    """Its clock is three minutes behind, and it shows their checkpoint when they have long been at work again."""
+    values_TMK = healthy(BEGAN + 80)
+    others = [m for m in range(8) if m != 2]
+    values_TMK[BEGAN : BEGAN + 10][:, others] *= np.array([*AT_REST, 1.0, 1.0])
+    values_TMK[BEGAN + 36 : BEGAN + 46, 2, WORKS] *= AT_REST
+    assert accused(values_TMK) == []
+
+
+@pytest.mark.parametrize("late_s", [60.0, 90.0, -60.0])
+def test_a_clock_that_is_a_minute_off_names_no_machine_at_a_stop_of_all(late_s: float) -> None:
+    """Checkpoints have shown by how much it is off; then the job hangs for another reason."""
+    values_TMK = healthy(300)
+    for first, rows in ((60, 8), (120, 8), (180, 8), (240, 60)):
+        values_TMK[first : first + rows, :, WORKS] *= AT_REST
+    late = round(late_s / INTERVAL_S)
+    shifted_TK = np.roll(values_TMK[:, 2], late, axis=0)
+    values_TMK[abs(late) : -abs(late), 2] = shifted_TK[abs(late) : -abs(late)]
+    assert all("m02" not in machines for machines, _, _ in accused(values_TMK[: 300 - abs(late)]))

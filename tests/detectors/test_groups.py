@@ -1,0 +1,64 @@
+"""Machines of one rack, switch, stage or pair that fail together: a page that names all of them, and never an eviction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_job import AT_REST, WORKS, accused, at, healthy, watch
+
+BEGAN, ROWS = 70, 140
+STAGES = {f"m{m:02d}": m // 6 for m in range(24)}
+
+
+@pytest.mark.parametrize("stages", [None, STAGES])
+def test_a_stage_whose_clocks_fall_together_is_named(stages: dict[str, object] | None) -> None:
+    """Inside of the stage none differs from its peers."""
+    values_TMK = healthy(ROWS, machines=24)
+    values_TMK[BEGAN:, 6:12, at("gpu_clock_hertz")] *= 0.7
+    found, _ = watch(values_TMK, stages)
+    assert [(set(verdict.machines), verdict.kind, verdict.tier) for verdict in found] == [
+        ({f"m{m:02d}" for m in range(6, 12)}, "group", "page")
+    ]
+    assert found[0].evidence and {piece.metric for piece in found[0].evidence} == {"gpu_clock_hertz"}
+
+
+def test_a_pair_whose_clocks_fall_together_is_named() -> None:
+    values_TMK = healthy(ROWS, machines=12)
+    values_TMK[BEGAN:, [2, 9], at("gpu_clock_hertz")] *= np.array([0.75, 0.65])
+    values_TMK[BEGAN:, [2, 9], at("gpu_power_draw_watts")] *= 0.8
+    assert [item[:2] for item in accused(values_TMK)] == [(("m02", "m09"), "group")]
+
+
+def test_congestion_of_one_switch_is_named_where_the_training_is_slowed() -> None:
+    values_TMK = healthy(ROWS, machines=24)
+    values_TMK[BEGAN:, 3:8, at("ecn_packets_per_second")] *= 6.0
+    quiet_TMK = values_TMK.copy()
+    values_TMK[BEGAN:, :, WORKS] *= 0.7
+    assert [(set(machines), kind) for machines, kind, _ in accused(values_TMK)] == [({f"m{m:02d}" for m in range(3, 8)}, "group")]
+    assert accused(quiet_TMK) == []
+
+
+def test_a_rack_that_falls_silent_as_the_job_stops_is_named() -> None:
+    values_TMK = healthy(ROWS, machines=24)
+    values_TMK[BEGAN:, 4:8] = np.nan
+    values_TMK[BEGAN + 4 :, :, WORKS] *= np.array([0.3, 0.6, 0.05, 0.05])
+    assert [(set(machines), kind) for machines, kind, _ in accused(values_TMK)] == [({f"m{m:02d}" for m in range(4, 8)}, "group")]
+
+
+def test_a_rack_that_falls_silent_beside_a_job_that_goes_on_is_not_named() -> None:
+    values_TMK = healthy(ROWS, machines=24)
+    values_TMK[BEGAN:, 4:8] = np.nan
+    assert accused(values_TMK) == []
+
+
+def test_half_of_a_job_is_what_happened_to_the_job() -> None:
+    values_TMK = healthy(ROWS, machines=12)
+    values_TMK[BEGAN:, :6, at("gpu_clock_hertz")] *= 0.7
+    assert accused(values_TMK) == []
+
+
+def test_a_rest_of_all_is_no_group() -> None:
+    values_TMK = healthy(ROWS, machines=12)
+    values_TMK[BEGAN : BEGAN + 30, :, WORKS] *= AT_REST
+    values_TMK[BEGAN : BEGAN + 30, :2, at("gpu_clock_hertz")] *= 0.7
+    assert accused(values_TMK) == []
