@@ -24,7 +24,7 @@ _STAMP = re.compile(
         \[?\d{{4}}[-/]\d\d[-/]\d\d[T\s]{_TIME}(?:Z|\s?[+-]\d\d:?\d\d)?\]?
       | \[?\d\d/\d\d(?:/\d{{2,4}})?\s{_TIME}\]?
       | \[?{_TIME}\]?(?=\s)
-      | [IWE]\d{{4}}\s{_TIME}\s+\d+\s+[\w.]+:\d+\]
+      | [IWE]\d{{3,4}}\s{_TIME}\s+\d+\s+[\w.]+:\d+\]
       | \[?(?:DEBUG|INFO|WARNING)\]?(?=[\s:|-])
       | [-|:](?=\s)
     )""",
