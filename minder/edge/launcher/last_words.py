@@ -27,7 +27,8 @@ _ENDS = re.compile(r"\n(?:Exception raised from |frame #|\*\*\* |\[|Fatal Python
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """fingerprint: type, library and code; "" where no rule knows the code, since a type alone is no identity."""
+    """fingerprint: type, library and code. "" where no rule knows whose it is: no frames of the script are known, and a code that has
+    either cause, without them, is not the same bug on another machine."""
 
     type: str
     message: str
@@ -63,7 +64,8 @@ def _words(type_name: str, message: str) -> LastWords:
     """The rules know torch's Python exceptions; C++ throws the same under other names."""
     name = _PYTHON_NAMES.get(type_name, type_name)
     whose = classify_exception(name, message)
-    return LastWords(name, message, f"{name}|{whose.library}:{whose.code}|" if whose.code else "", whose.kind == "victim")
+    known = whose.code and whose.kind != "unknown"
+    return LastWords(name, message, f"{name}|{whose.library}:{whose.code}|" if known else "", whose.kind == "victim")
 
 
 _PYTHON_NAMES = {"Error": "RuntimeError", "runtime_error": "RuntimeError", "logic_error": "RuntimeError", "exception": "RuntimeError",
