@@ -50,7 +50,8 @@ def test_every_rule_has_a_line_that_it_reads() -> None:
 @pytest.mark.parametrize(
     "label",
     ["[rank0]:", "[default0]:", "0: ", "(RayTrainWorker pid=4211, ip=10.0.0.7) ", "2026-01-05 10:11:12,345 - INFO - ", "[10:11:12] ",
-     "\x1b[36m(TrainerActor pid=4211)\x1b[0m ", "node-3: ", "[1,0]<stdout>:", "2026-01-05T10:11:12.345678Z "],
+     "\x1b[36m(TrainerActor pid=4211)\x1b[0m ", "node-3: ", "[1,0]<stdout>:", "[prterun-n1-7@1,0]<stdout>:",
+     "(train, rank=0, pid=11, ip=10.0.0.7) ", "train/0 ", "2026-01-05T10:11:12.345678Z "],
 )  # fmt: skip
 def test_what_stands_before_a_line_does_not_matter(label: str) -> None:
     assert StepReader().read(label + "iter 10: loss 4.5, time 100ms") == StepLine(10, 4.5, None, 0.1)
