@@ -91,7 +91,10 @@ def test_a_step_that_falls_back_is_a_resumed_job(tmp_path: Path) -> None:
     log.poll(1.0)
     append(path, line(41))
     log.poll(2.0)
-    assert log.steps is not None and (log.steps.step, log.steps.first_step, log.steps.first_time_s) == (41, 41, 2.0)
+    assert log.steps is not None and log.steps.step == 50, "so soon it is another rank's line"
+    append(path, line(42))
+    log.poll(60.0)
+    assert log.steps is not None and (log.steps.step, log.steps.first_step, log.steps.first_time_s) == (42, 42, 60.0)
     log.forget()
     assert log.steps is None
 

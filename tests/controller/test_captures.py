@@ -298,6 +298,21 @@ def test_ranks_that_stand_where_they_stood_are_told_from_ranks_that_moved() -> N
     assert [item.stands for item in statements(agents, "still")] == [False]
 
 
+XLA = [
+    ("backend_compile", "/opt/venv/lib/python3.11/site-packages/jax/_src/compiler.py", 280),
+    ("step", "train.py", 40),
+    ("<module>", "train.py", 90),
+]
+FINDS, IMPORTS = "<frozen importlib._bootstrap>", "/usr/lib/python3.11/importlib/__init__.py"
+IMPORTING = [("_find_spec", FINDS, 1080), ("import_module", IMPORTS, 126), ("<module>", "train.py", 3)]
+
+
+@pytest.mark.parametrize("stands", [{"m2": XLA}, dict.fromkeys(MACHINES, XLA), {"m0": IMPORTING}], ids=["one", "all", "imports"])
+def test_whether_a_job_stands_in_which_a_rank_compiles_is_unknown(stands: dict[str, Frames]) -> None:
+    """A compilation in the middle of a run is given the time of a start, not the five minutes of a hang."""
+    assert [item.stands for item in statements(Agents(stands), "still")] == [None]
+
+
 def test_where_no_stack_can_be_read_whether_the_job_stands_is_unknown() -> None:
     agents = Agents()
     agents.silent = set(MACHINES)

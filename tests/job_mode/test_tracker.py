@@ -60,6 +60,31 @@ def test_progress_of_one_rank_is_progress(scene: Any) -> None:
     assert tracker.steps.by_machine["m3"] == step + 10
 
 
+def test_a_script_that_goes_back_to_a_checkpoint_of_its_own_makes_progress(scene: Any) -> None:
+    """After a spike of the loss, in the same processes."""
+    tracker = JobTracker()
+    step = run(scene, tracker, 60)
+    for tick in range(61, 120):
+        scene.answer(tick, step - 100 + tick - 60)
+        observation = scene.see(tick + 0.1)
+        tracker.update(observation)
+        assert tracker.stalled_s(observation) == 0.0
+    assert tracker.steps.step == step - 41 and tracker.steps.reads_steps
+    assert tracker.steps.by_machine == dict.fromkeys(tracker.steps.by_machine, step - 41)
+    assert tracker.stalled_s(scene.see(130.0)) > 0.0, "and a hang after it is one"
+
+
+def test_ranks_that_are_behind_one_that_is_gone_did_not_go_back(scene: Any) -> None:
+    tracker = JobTracker()
+    step = run(scene, tracker, 20)
+    scene.worker("m3", step=step + 2, step_time_s=scene.see(20.2).now_s)
+    tracker.update(scene.see(20.3))
+    scene.worker("m3", step=None)
+    for tick in (21, 22, 23):
+        tracker.update(scene.see(tick))
+    assert tracker.steps.step == step + 2 and tracker.steps.by_machine["m3"] == step + 2
+
+
 @pytest.mark.parametrize("phase", ["checkpoint", "evaluation", "compile"])
 def test_a_declared_phase_is_no_stall_and_silence_counts_anew_after_it(scene: Any, phase: str) -> None:
     tracker = JobTracker()
@@ -170,4 +195,17 @@ def test_a_job_that_is_only_watched_steps_by_telemetry(start_s: float) -> None:
         window = Window(np.array([start_s + tick]), ("a", "b"), ("steps_total",), values_TMK, np.ones((1, 2), bool))
         tracker.update(Observation(start_s + tick, window))
     assert tracker.steps.step == 38
+    assert tracker.steps.typical_s == pytest.approx(0.5)
+
+
+def test_steps_of_telemetry_that_went_back_are_followed_from_there(start_s: float) -> None:
+    """The window still holds the rows before."""
+    tracker = JobTracker()
+    series = [2.0 * tick for tick in range(30)] + [20.0 + 2.0 * tick for tick in range(10)]
+    for tick in range(1, len(series)):
+        rows = range(max(0, tick - 15), tick + 1)
+        values_TMK = np.array([[[series[row]], [series[row] - 1]] for row in rows])
+        window = Window(start_s + np.array(rows, float), ("a", "b"), ("steps_total",), values_TMK, np.ones((len(rows), 2), bool))
+        tracker.update(Observation(start_s + tick, window))
+    assert tracker.steps.step == 38 and tracker.steps.advanced_s == start_s + 39
     assert tracker.steps.typical_s == pytest.approx(0.5)

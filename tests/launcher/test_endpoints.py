@@ -175,6 +175,21 @@ def test_script_that_fails_is_reported_before_it_exits(launch: Start) -> None:
     assert "the script's own mistake" in launcher.logs()
 
 
+@pytest.mark.parametrize(
+    ("how", "type_name", "victim", "end"),
+    [("handled", "KeyError", False, {"code": 1, "signal": None}), ("abort", "DistBackendError", True, {"code": None, "signal": 6})],
+    ids=["sys.exit in an except", "C++"],
+)
+def test_an_end_without_an_exception_of_python_says_why(launch: Start, how: str, type_name: str, victim: bool, end: dict[str, Any]) -> None:
+    launcher = launch("idle.py", how, env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    found = [event for event in launcher.wait_events("exception", "exit") if event["kind"] in ("exception", "exit")]
+    assert [event["kind"] for event in found] == ["exception", "exit"] and found[0]["time_s"] < found[1]["time_s"]
+    assert (found[0]["data"]["type"], found[0]["data"]["victim"]) == (type_name, victim)
+    assert end.items() <= found[1]["data"].items()
+
+
 def test_exit_code_of_the_script_is_kept(launch: Start) -> None:
     launcher = launch("idle.py", "exit", env=PLAIN).connect()
     launcher.wait_states("waiting")

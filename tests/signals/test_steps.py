@@ -50,7 +50,8 @@ def test_every_rule_has_a_line_that_it_reads() -> None:
 @pytest.mark.parametrize(
     "label",
     ["[rank0]:", "[default0]:", "0: ", "(RayTrainWorker pid=4211, ip=10.0.0.7) ", "2026-01-05 10:11:12,345 - INFO - ", "[10:11:12] ",
-     "\x1b[36m(TrainerActor pid=4211)\x1b[0m ", "node-3: ", "[1,0]<stdout>:", "2026-01-05T10:11:12.345678Z "],
+     "\x1b[36m(TrainerActor pid=4211)\x1b[0m ", "node-3: ", "[1,0]<stdout>:", "[prterun-n1-7@1,0]<stdout>:",
+     "(train, rank=0, pid=11, ip=10.0.0.7) ", "train/0 ", "2026-01-05T10:11:12.345678Z "],
 )  # fmt: skip
 def test_what_stands_before_a_line_does_not_matter(label: str) -> None:
     assert StepReader().read(label + "iter 10: loss 4.5, time 100ms") == StepLine(10, 4.5, None, 0.1)
@@ -154,6 +155,29 @@ def test_another_rank_that_is_behind_is_no_step() -> None:
     ranks = [f"[rank{rank}]: step {step} loss 2.5" for step, rank in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 1), (3, 0))]
     assert steps(StepReader(), *ranks) == [1, None, 2, None, 3, None]
     assert steps(StepReader(), *(f"step {step} loss 2.5" for step in (20, 21, 20, 22))) == [20, 21, None, 22]
+
+
+def test_each_rank_of_one_log_counts_for_itself() -> None:
+    """Their output is buffered: a rank's hundred lines come at once, long after another's."""
+    block = [[f"[rank{rank}]: step {step} loss 2.5" for step in range(1, 30)] for rank in (0, 1)]
+    assert steps(StepReader(), *block[0], *block[1]) == [*range(1, 30), *[None] * 29]
+    reader, at_s = StepReader(), 0.0
+    read = []
+    for step in (10, 11, 12, 10, 13, 11, 14, 12, 15):  # two ranks, and no label says whose a line is
+        at_s += 0.5
+        found = reader.read(f"step={step} loss=2.5", at_s)
+        read.append(None if found is None else found.step)
+    assert read == [10, 11, 12, None, 13, None, 14, None, 15]
+    found = reader.read("step=10 loss=2.5", at_s + 60.0)
+    assert found is not None and found.step == 10, "after a minute it is the job that began again"
+
+
+def test_a_process_that_takes_the_place_of_another_is_read() -> None:
+    """Ray starts an actor again under another pid, from an older checkpoint."""
+    reader = StepReader()
+    read = [reader.read(f"(TrainWorker pid=11) step {step} loss 2.5", float(step)) for step in range(100, 120)]
+    read += [reader.read(f"(TrainWorker pid=99) step {step} loss 2.5", 100.0 + step) for step in range(90, 94)]
+    assert [found.step if found is not None else None for found in read] == [*range(100, 120), None, 91, 92, 93]
 
 
 def number(step: int) -> str:

@@ -49,6 +49,21 @@ def test_all_failed_at_once_is_the_job_and_nobody() -> None:
     assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
 
 
+def test_an_exception_of_the_program_names_no_machine_and_an_echo_was_not_first() -> None:
+    """As torchrun's ranks leave it in their error files."""
+    bug = {"code": 1, "type": "KeyError", "error": "'input_ids'"}
+    echo = {"code": 1, "type": "RuntimeError", "error": "[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:39089"}
+    broken = {"code": 1, "type": "RuntimeError", "error": "CUDA error: uncorrectable ECC error encountered"}
+    (suspect,) = judge(gone(1, 100.0, **bug), gone(0, 101.0, **echo), gone(2, 101.5, **echo))
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+    (suspect,) = judge(gone(0, 100.0, **echo), gone(1, 100.5, signal=9), gone(2, 101.5, **echo))
+    assert suspect.machines == ("m1",)
+    (suspect,) = judge(gone(2, 100.0, **broken), gone(0, 101.0, **echo))
+    assert suspect.machines == ("m2",)
+    (suspect,) = judge(gone(0, 100.0, **echo), gone(1, 101.0, **echo))
+    assert (suspect.kind, suspect.machines) == ("job", ())
+
+
 def test_it_waits_for_what_dies_of_the_first() -> None:
     rule = Followed(VanishedRule)
     assert judge(gone(1, 100.0), now_s=101.0, rule=rule) == ()

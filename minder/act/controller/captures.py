@@ -12,7 +12,8 @@ Whether ranks stand where they stood a moment ago:
 - In a job without GPUs a rank that runs inside a computation computes: nothing that it waits for looks like that. With one, it may be
   the launch of work for a device that stands.
 - The job stands while no rank is seen to move. A rank of which one capture has no stack says nothing; where no rank says anything,
-  it is unknown.
+  it is unknown. So it is where a rank compiles, warms up, loads or prepares in both: that may take ten minutes in one place, also in the
+  middle of a run.
 """
 
 from __future__ import annotations
@@ -254,12 +255,15 @@ def _of_the_job(machine: str, answer: Mapping[str, Any], view: MachineView | Non
 
 
 def stands_still(first: Capture, second: Capture, topology: Topology | None = None, gpus: bool = True) -> bool | None:
-    """Whether no rank has moved between the two; None where no rank can be compared. gpus: whether the job may compute on any."""
+    """Whether no rank has moved between the two; None where no rank can be compared, and where one compiles or prepares in both.
+    gpus: whether the job may compute on any."""
     before, after = _places(first, topology), _places(second, topology)
     both = [name for name in before if name in after]
     if not both:
         return None
-    return not any(_moves(before[name], after[name], gpus) for name in both)
+    if any(_moves(before[name], after[name], gpus) for name in both):
+        return False
+    return None if any(before[name][0].starts and after[name][0].starts for name in both) else True
 
 
 def _places(capture: Capture, topology: Topology | None) -> dict[str, tuple[Group, Process]]:

@@ -17,6 +17,8 @@ from minder.model.observation import Observation
 
 __all__ = ["StepClock"]
 
+_RISES = 2  # ranks of one step are at most that far apart
+
 
 class _StepTimes:
     """(at, seconds) of the newest steps. What is usual of them is asked for many times between two steps, and worked out once."""
@@ -65,6 +67,8 @@ class StepClock:
         self.by_machine: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (step, time) of the generation's first step
         self._first_step: float = math.nan
+        self._lower: list[float] = []  # steps below the newest, each more than the one before
+        self._went_back_s = -math.inf
         kept = limits.kept_steps
         self._durations = _StepTimes(kept)  # seconds per step, healthy steps only
         self._recent = _StepTimes(kept)
@@ -77,6 +81,9 @@ class StepClock:
         newest, at_s = self._newest(observation)
         if newest > self.step:
             self._advance(newest, at_s)
+            self._lower = []
+        elif newest < self.step and at_s > self._went_back_s:
+            self._look_back(newest, at_s)
 
     @property
     def typical_s(self) -> float:
@@ -159,12 +166,15 @@ class StepClock:
         self._first_step = math.nan
         self._inherited_s = self.typical_s if math.isnan(self._inherited_s) else self._inherited_s
         self._timed_from_s = math.nan
+        self._lower = []
+        self._went_back_s = -math.inf
         self._recent.keep([])
 
     def move(self, by_s: float) -> None:
         """The wall clock was set forward by so much."""
         self.advanced_s += by_s
         self._timed_from_s += by_s
+        self._went_back_s += by_s
         self.first = None if self.first is None else (self.first[0], self.first[1] + by_s)
         for times in (self._durations, self._recent, self._gaps):
             times.move(by_s)
@@ -193,14 +203,30 @@ class StepClock:
         if window is not None and "steps_total" in window.metrics and not observation.fleet:
             values_TM = window.values_TMK[:, :, window.metrics.index("steps_total")]
             for row, time_s in enumerate(window.times_T):
-                if np.isfinite(values_TM[row]).any() and float(np.nanmax(values_TM[row])) > newest:
-                    newest, at_s = float(np.nanmax(values_TM[row])), float(time_s)
+                if not np.isfinite(values_TM[row]).any() or time_s <= self._went_back_s:
+                    continue
+                here = float(np.nanmax(values_TM[row]))
+                if here > newest or newest <= self.step:  # nothing new in the rows before: what it stands at now
+                    newest, at_s = here, float(time_s)
         return newest, at_s
 
     def _note_first(self, step: int | None, time_s: float | None) -> None:
         """A page holds the last 64 steps: what it calls the first is that only at the first look."""
         if self.first is None and step is not None and time_s is not None:
             self.first = (float(step), time_s)
+
+    def _look_back(self, step: float, at_s: float) -> None:
+        """Every rank reports less than before. Where that rises again the script went back to a checkpoint of its own, in the same
+        processes, and that is progress; a single lower number is a rank whose faster peer is no longer heard."""
+        if self._lower and step <= self._lower[-1]:
+            self._lower = self._lower if step == self._lower[-1] else [step]
+            return
+        self._lower.append(step)
+        if len(self._lower) > 1:
+            self.advanced_s = max(self.advanced_s, at_s)
+        if len(self._lower) > _RISES:
+            self._first_step -= self.step - step  # the generation's steps until here were made
+            self.step, self.by_machine, self._lower, self._went_back_s = step, {}, [], at_s
 
     def _advance(self, step: float, at_s: float) -> None:
         if math.isfinite(self.step) and not math.isnan(self.advanced_s) and at_s > self.advanced_s:

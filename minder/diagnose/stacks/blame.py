@@ -95,6 +95,7 @@ def group(members: Sequence[Member]) -> tuple[Group, ...]:
             found[0].role.kind,
             tuple(dict.fromkeys(name for name, _ in found[0].role.key))[:_SHOWN_FRAMES] if found[0].role.key else (),
             tuple(member.process for member in found),
+            found[0].role.start and found[0].role.stance != "waits",
         )
         for found in groups
     )

@@ -16,11 +16,13 @@ __all__ = ["Accused", "Finding", "Group", "accuse", "suspects_from_stacks", "to_
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Processes whose deciding threads stand in the same place; frames innermost first."""
+    """Processes whose deciding threads stand in the same place; frames innermost first. starts: they compile, warm up, load or prepare,
+    which may take long in one place."""
 
     kind: Kind
     frames: tuple[str, ...]
     processes: tuple[Process, ...]
+    starts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

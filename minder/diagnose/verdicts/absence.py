@@ -25,6 +25,7 @@ from typing import Literal
 
 from minder.diagnose.job_mode.answers import is_watched
 from minder.diagnose.job_mode.tracker import JobTracker
+from minder.edge.signals.exceptions import ExceptionKind, classify_exception
 from minder.model.evidence import Evidence, Signal, Suspect, Tier
 from minder.model.observation import MachineView, Observation, RuleResult
 
@@ -115,10 +116,14 @@ class _Gone:
     time_s: float
     message: str
     bad: bool | None  # None: unknown how it ended
+    kind: ExceptionKind = "unknown"  # of the exception that it left, where it left one
 
 
 class VanishedRule:
-    """Reads exit signals with `vanished` of the running generation (types.Rule). interval_s: how often agents sample."""
+    """Reads exit signals with `vanished` of the running generation (types.Rule). interval_s: how often agents sample.
+
+    A rank that left an exception of the program, or an echo, accuses no machine: the job is down.
+    """
 
     name = "vanished"
 
@@ -158,10 +163,13 @@ class VanishedRule:
     def _suspect(self, failed: list[_Gone], observation: Observation) -> Suspect | None:
         """Processes that are seen to have failed are ordered by the kernel's word; all others by the sampling interval."""
         assert observation.job is not None
+        failed = [item for item in failed if item.kind != "victim"] or failed
         first = failed[0]
+        if first.kind in ("program", "victim"):
+            return self._job_down(failed, observation)
         margin_s = (0.1 if first.bad else self._interval_s) + 2 * observation.clock_error_s
         others = [item for item in self._gone if item.machine != first.machine]
-        together = [item for item in others if item.time_s - first.time_s <= margin_s]
+        together = [item for item in others if item.kind != "victim" and item.time_s - first.time_s <= margin_s]
         if together or len(observation.job.machines) < 2:
             return self._job_down(failed, observation) if any(item.bad for item in failed) else None
         evidence = [Evidence("exit", first.machine, f"vanished first: {first.message}", since_s=first.time_s)]
@@ -197,7 +205,9 @@ class VanishedRule:
 def _read(signal: Signal) -> _Gone:
     number, code = signal.data.get("signal"), signal.data.get("code")
     bad = True if number or code else False if code == 0 else None
-    return _Gone(signal.machine or "", signal.time_s, signal.message, bad)
+    raised = signal.data.get("type")
+    kind = classify_exception(str(raised), str(signal.data.get("error") or "")).kind if raised else "unknown"
+    return _Gone(signal.machine or "", signal.time_s, signal.message, bad, kind)
 
 
 _ANSWERS_S = 3.0

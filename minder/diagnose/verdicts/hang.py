@@ -144,7 +144,12 @@ class HangRule:
             return (suspect,) if (alone or now_s - first_s >= _SPEAKS_S) and not self._passes else ()
         known = standing.began or (observation.job is not None and bool(observation.job.rank_machine))
         if known and standing.stood is None and now_s - self._asked_s >= _BLIND_S:
-            why = Evidence("stacks", None, "the ranks' stacks cannot be compared: whether they move is unknown", since_s=standing.since_s)
+            why = Evidence(
+                "stacks",
+                None,
+                "the ranks' stacks cannot be compared, or show that they compile or load: whether they move is unknown",
+                since_s=standing.since_s,
+            )
             return (replace(suspect, confidence=0.5, evidence=(*standing.evidence, why)),)
         return ()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minder.edge.agent.error_file import read_error_file
 from minder.edge.exporters.jobs import JobProcess
 from minder.edge.exporters.procfs import read_bytes, read_stat
 from minder.model.evidence import Signal
@@ -26,10 +27,12 @@ _LOOK_S = 0.5
 class _Followed:
     process: JobProcess
     started_ticks: int
+    owner: int
 
 
 class ExitWatch:
-    """`publish` gets one signal of kind exit per process that vanished: {vanished: true}, and code or signal if they were seen.
+    """`publish` gets one signal of kind exit per process that vanished: {vanished: true}, and code or signal if they were seen, and type
+    and error of the exception that it left in torchrun's error file.
 
     The kernel gives the moment (pidfd), not the next sample: the first exit is decided on it.
     """
@@ -67,7 +70,7 @@ class ExitWatch:
                 self._gone.add(process.pid)  # reported already, or ended before we came; not reaped yet
                 continue
             try:
-                handle = os.pidfd_open(process.pid)
+                handle, owner = os.pidfd_open(process.pid), Path(f"/proc/{process.pid}").stat().st_uid
             except OSError:
                 continue
             with self._lock:
@@ -75,7 +78,7 @@ class ExitWatch:
                     os.close(handle)
                     return
                 self._handles[process.pid] = handle
-                self._followed[handle] = _Followed(process, stat.start_ticks)
+                self._followed[handle] = _Followed(process, stat.start_ticks, owner)
                 self._gone.discard(process.pid)
                 self._epoll.register(handle, select.EPOLLIN)
 
@@ -102,6 +105,10 @@ class ExitWatch:
         who = f"rank {process.rank}" if process.rank is not None else f"process {process.pid}"
         how = f"by signal {data['signal']}" if data.get("signal") else f"with {data['code']}" if "code" in data else "with unknown status"
         message = f"{who} ended {how}"
+        raised = read_error_file(process.error_file, followed.owner) if process.error_file else None
+        if raised is not None and data.get("code") != 0:
+            data |= {"type": raised[0], "error": raised[1][:2000]}
+            message = f"{message}: {raised[0]}: {raised[1]}"[:300]
         self._publish([Signal(now_s, "exit", self._machine, message, process.rank, None, process.pid, process.generation, data)])
 
 

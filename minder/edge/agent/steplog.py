@@ -77,7 +77,7 @@ class StepLog:
         if not self._tail.problem:
             self.looked_s = time.monotonic()
         for line in lines:
-            found = self._reader.read(line)
+            found = self._reader.read(line, now_s)
             if found is not None:
                 self._note(found, now_s)
 

@@ -37,6 +37,7 @@ class JobProcess:
     slurm_job: str | None = None  # its id, where Slurm started it, and the name that Slurm has for this machine
     node: str | None = None
     step_pattern: str | None = None  # MINDER_STEP_PATTERN
+    error_file: str | None = None  # where torchrun's ranks leave their exception
 
 
 def default_run_dir() -> Path:
@@ -183,6 +184,7 @@ def _from_environment(pid: int, environment: dict[str, str]) -> JobProcess | Non
         slurm_job=environment.get("SLURM_JOB_ID") or None,
         node=environment.get("SLURMD_NODENAME") or None,
         step_pattern=environment.get("MINDER_STEP_PATTERN") or None,
+        error_file=environment.get("TORCHELASTIC_ERROR_FILE") or None,
     )
 
 

@@ -64,6 +64,8 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self.program = settings
         self.code_version = code_version(settings.command, settings.env, settings.update, settings.update_env, settings.code_root)
+        self.exception_heard = False  # said what it raised
+        self.log_start_bytes = log.stat().st_size if log.exists() else 0
         spawned = spawn_worker(settings, heartbeat, log, low_priority, self.code_version)
         self.pid = spawned.process.pid
         self._process, self._channel, self._pidfd = spawned.process, spawned.channel, spawned.pidfd

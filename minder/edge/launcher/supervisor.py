@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from minder.edge.launcher.cache import CacheProcess
 from minder.edge.launcher.events import EventRing
+from minder.edge.launcher.last_words import read_last_words
 from minder.edge.launcher.logs import LogFollower
 from minder.edge.launcher.metrics import LauncherFigures, Tally
 from minder.edge.launcher.process import Exit, WorkerProcess
@@ -38,6 +39,7 @@ _REMEMBERED_OPERATIONS = 1000
 _LOG_INTERVAL_S = 0.25
 _CACHE_INTERVAL_S = 1.0
 _VACATE_S = 5.0
+_BEFORE_EXIT_S = 1e-3  # what it wrote comes before its end
 
 
 class StaleGenerationError(WireError):
@@ -179,6 +181,7 @@ class Supervisor:
         elif kind == "waiting":
             self._emit("waiting", worker, f"worker of slot {slot.index} waits at the barrier", time.time(), slot=slot.index)
         elif kind in ("exception", "nonfinite"):
+            worker.exception_heard = worker.exception_heard or kind == "exception"
             data = {key: value for key, value in message.items() if key not in ("kind", "time_s", "message", "generation")}
             time_s = float(message.get("time_s", time.time()))
             self._emit(kind, worker, str(message.get("message", "")), time_s, slot=slot.index, **data)
@@ -196,6 +199,8 @@ class Supervisor:
             rank=worker.rank, slot=slot.index, pid=worker.pid, generation=worker.generation, **fields,
         )  # fmt: skip
         self.tally.exits[label, str(fields["expected"]).lower()] += 1
+        if not fields["expected"] and not worker.exception_heard:
+            self._emit_last_words(slot, worker, exit)
         self._emit("exit", worker, f"{who} {how}", exit.time_s, slot=slot.index, finished=worker.finished, **fields, **spoilt)
         self.changed()
 
@@ -217,6 +222,12 @@ class Supervisor:
         except OSError as error:
             self.tally.register_errors += 1
             say(f"minder launch: register of {self.settings.job}: {error}")
+
+    def _emit_last_words(self, slot: Slot, worker: WorkerProcess, exit: Exit) -> None:
+        words = read_last_words(slot.log, worker.log_start_bytes, exit.signal)
+        if words is not None:
+            data = {"type": words.type, "fingerprint": words.fingerprint, "victim": words.victim}
+            self._emit("exception", worker, words.message[:2000], exit.time_s - _BEFORE_EXIT_S, slot=slot.index, **data)
 
     def _use_pattern(self, slot: Slot, pattern: str | None) -> None:
         try:

@@ -34,6 +34,7 @@ _LOGGABLE = re.compile(
 _DRAWN = re.compile(r"\s*(?:\d+%)?\|[^|]*\|\s*$")
 _EPOCH = re.compile(r"\bepoch\W*(?P<epoch>\d+)(?P<of>\s*/\s*\d+)?", re.IGNORECASE)
 _LOSS_BEHIND = re.compile(r"\bloss(?:/train\S*)?=", re.IGNORECASE)
+_NUMBERS = re.compile(r"[\d\s./:-]+(?:[KMGT]B?[\d\s./:-]*)?")  # columns of measures, as Ultralytics draws them
 _MOST_BARS = 64
 _LONGEST_BAR = 1000  # characters
 
@@ -91,7 +92,7 @@ def _kind(about: str, match: re.Match[str], rules: StepRules) -> Literal["traini
         return "other"
     if rules.training_bar.search(about) or _LOSS_BEHIND.search(match["after"]):
         return "training"
-    return "unnamed" if about.lower() in ("", "epoch", "epochs", "progress") else "other"
+    return "unnamed" if about.lower() in ("", "epoch", "epochs", "progress") or _NUMBERS.fullmatch(about) else "other"
 
 
 def _seconds(match: re.Match[str]) -> float | None:

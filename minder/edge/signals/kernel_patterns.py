@@ -222,6 +222,7 @@ _HOST = (
     _row("machine check", "machine_check.uncorrected", r"Kernel panic - not syncing: .*[Mm]achine check"),
     _row("MC", "machine_check.uncorrected", r"^mce: (?:CPU\d+: )?.*(?:[Ff]atal [Mm]achine check|[Uu]ncorrected)"),
     _row("Kernel panic", "crash.panic", r"Kernel panic - not syncing"),
+    _row("critical temperature reached", "overheated", r"\bcritical temperature reached\b"),
     _row("BUG: ", "crash", r"BUG: (?:unable to handle|kernel NULL pointer)"),
     _row("Unable to handle kernel", "crash", r"^Unable to handle kernel (?:NULL pointer|paging request|read|write|execute|access)"),
     _row("Internal error", "crash", r"^Internal error: "),
@@ -256,8 +257,12 @@ _NETWORK = (
         "nic.health",
         rf"mlx[45]_core {_PCI}.*(?:health poll failed|health compromised|unrecoverable|reached miss count|[Ff]atal error .*detected"
         r"|assert_var\[0\]|synd 0x[0-9a-f]+: (?!High [Tt]emp).*error|PCI reads still not working"
-        r"|firmware (?:is )?not responding|FW fatal|handling bad device|failed to recover)",
+        r"|firmware (?:is )?not responding|FW fatal|handling bad device|failed to recover"
+        r"|severity\([0-3]\) (?:EMERGENCY|ALERT|CRIT\w*|ERROR))",
     ),
+    _row("TX timeout", "nic.timeout", rf"(?:mlx[45]_core|mlx5e|gve|ena|bnxt_en|ice|i40e|ixgbe|efa|qede) {_PCI}.*\bTX timeout"),
+    _row("Reset attempt failed", "nic.health", rf"(?:ena|efa|gve) {_PCI}.*Reset attempt failed"),
+    _row("hfi1", "link", r"hfi1 [0-9a-f:.]+: (?P<device>hfi1_\d+): link_(?P<state>down) reason", _link),
     _row("mlx", "nic.timeout", rf"mlx[45]_core {_PCI}.*timeout\. Will cause a leak of a command resource"),
     _row("transmit queue", "nic.timeout", r"NETDEV WATCHDOG: (?:CPU: \d+: )?(?P<device>\S+) \(\w+\): transmit queue \d+ timed out"),
     _row("transmit queue", "nic.timeout", r"(?:(?P<device>\S+): )?NETDEV WATCHDOG: (?:CPU: \d+: )?transmit queue \d+ timed out"),
@@ -292,7 +297,7 @@ _STORAGE = (
     _row("EXT4-fs error", "filesystem", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
     _row("EXT4-fs warning", "filesystem", r"EXT4-fs warning \(device (?P<device>[^)]+)\): ext4_end_bio:.*I/O error"),
     _row("Aborting journal", "filesystem", r"^Aborting journal on device (?P<device>[\w-]+)"),
-    _row("XFS (", "filesystem", r"XFS \((?P<device>[^)]+)\): .*(?:I/O error|[Cc]orruption|shut(?:ting)? ?down)"),
+    _row("XFS (", "filesystem", r"XFS \((?P<device>[^)]+)\): .*(?i:I/O error|corruption|shut(?:ting)? ?down)"),
     _row("BTRFS", "filesystem", r"BTRFS (?:error|critical) \(device (?P<device>[^):]+)"),
     _row("Remounting filesystem read-only", "filesystem", r"\((?P<device>[^)]+)\): Remounting filesystem read-only"),
     _row(" @ LBA ", "disk", r"(?P<device>nvme\w+): .* @ LBA .*\(sct 0x2 /"),  # status code type 2: the media
@@ -315,13 +320,15 @@ _STORAGE = (
         "LustreError", "storage_server.evicted", r"LustreError: .*?(?:(?P<server>\S+-(?:OST|MDT)[0-9a-f]+)\S*: )?This client was evicted by"
     ),
     _row("Lustre", "storage_server", r"Lustre(?:Error)?: .*Connection to (?P<server>\S+) (?:\(at [^)]*\) )?was lost"),
+    _row("LustreError", "storage_server", r"LustreError: .*operation \w+ to node \S+ failed: rc = -(?:19|107|108|110|113)\b"),
     _row("expelled", "storage_server.evicted", r"(?i:mmfs|gpfs).*\bexpel(?:led)?\b"),
     _row("evicted", "storage_server.evicted", r"(?i:mmfs|gpfs|beegfs|ceph).*\bevicted\b"),
     _row("GPFS", "storage_server.evicted", r"GPFS Deadman Switch timer .*expired"),
     _row(
         "ceph",
         "storage_server",
-        r"(?:libceph|ceph): .*(?:\bmon\d+ .*session lost|\bosd\d+ .*down\b|\bmds\d+ (?:hung|rejected session|reconnect denied))",
+        r"(?:libceph|ceph): .*(?:\bmon\d+ .*session lost|\bosd\d+ .*(?:down\b|socket error)"
+        r"|\bmds\d+ (?:hung|rejected session|reconnect denied))",
     ),
 )
 _REST = (_row("nvidia-peermem", "peermem", r"nvidia-peermem .*ERROR"),)

@@ -12,7 +12,9 @@ _LABEL = re.compile(
     r"""\s*(?:
         \[(?:rank|default|trainer|worker|node)\s*\d+\]:?(?P<rank>)
       | \((?P<actor>\w[\w.]*\s+pid=\d+)(?:,\s*ip=[\w.:]+)?\)(?:\s*\[repeated[^\]]*\])?
-      | \[\d+,\d+\]<std(?:out|err)>:
+      | \[(?:[\w.-]+@)?\d+,\d+\]<std(?:out|err)>:
+      | \((?:[\w-]+,\s)?rank=\d+,\s*pid=\d+(?:,\s*ip=[\w.:]+)?\)
+      | [a-z]\w*/\d+\s+(?=[A-Za-z])
       | \d{1,6}:\s(?=\s*\S)
       | (?:rank|node|host|worker|gpu)[\w.-]*\d:\s
       | [a-z][\w]*-[\w.-]*\d[\w.-]*(?::\s|\s+\|\s)(?!\s*\d+%\|)
@@ -24,7 +26,7 @@ _STAMP = re.compile(
         \[?\d{{4}}[-/]\d\d[-/]\d\d[T\s]{_TIME}(?:Z|\s?[+-]\d\d:?\d\d)?\]?
       | \[?\d\d/\d\d(?:/\d{{2,4}})?\s{_TIME}\]?
       | \[?{_TIME}\]?(?=\s)
-      | [IWE]\d{{4}}\s{_TIME}\s+\d+\s+[\w.]+:\d+\]
+      | [IWE]\d{{3,8}}\s{_TIME}\s+\d+\s+(?:[\w.]+\s+)?[\w.]+:\d+\]
       | \[?(?:DEBUG|INFO|WARNING)\]?(?=[\s:|-])
       | [-|:](?=\s)
     )""",

@@ -15,6 +15,7 @@ VALUE = r"[-+]?(?:\d(?:[\d.,]*\d)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:n
 
 _SEPARATORS = re.compile(r"[,_'\u202f\u00a0]")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+")
+_NOT_COUNTED = 1e15  # no job counts so far: an identifier, or a time in nanoseconds
 _SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -28,7 +29,7 @@ def parse_count(text: str, suffix: str = "") -> int | None:
         value = float(_SEPARATORS.sub("", text)) * _SUFFIXES[suffix]
     except (KeyError, ValueError):
         return None
-    return round(value) if abs(value - round(value)) < 1e-6 else None
+    return round(value) if value < _NOT_COUNTED and abs(value - round(value)) < 1e-6 else None
 
 
 def parse_value(text: str) -> float | None:

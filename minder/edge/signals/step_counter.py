@@ -24,9 +24,16 @@ class StepCounter:
         self.stride = 0  # the smallest distance between two numbers, 0 before there were two
 
     def count(
-        self, number: int, total: int | None = None, epoch: int | None = None, epoch_base: int | None = None, by_epoch: bool | None = None
+        self,
+        number: int,
+        total: int | None = None,
+        epoch: int | None = None,
+        epoch_base: int | None = None,
+        by_epoch: bool | None = None,
+        may_begin_again: bool = True,
     ) -> int | None:
         """The step; None for no news. by_epoch: whether the numbers begin again with each epoch, None where that is unknown.
+        may_begin_again: False where it is too early for a restart, so that a number that falls is another rank's.
 
         >>> counter = StepCounter()
         >>> [counter.count(number, 100) for number in (10, 50, 100, 10, 9)]
@@ -40,7 +47,7 @@ class StepCounter:
         elif self._is_new_epoch(number, epoch, by_epoch):
             self.base += self._length(number, epoch)
         elif number < self._last:
-            if self._last - number < _BEHIND * max(1, self.stride):
+            if not may_begin_again or self._last - number < _BEHIND * max(1, self.stride):
                 return None
             self.began_again = True
         if self._last is not None and number > self._last:

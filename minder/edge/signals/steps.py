@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from minder.edge.signals.bars import Bar, Bars, read_bar
@@ -42,6 +41,8 @@ _DETAIL_LINES = 100  # so many lines after a step its measures may stand
 
 
 _LONGEST_LINE = 16384
+_RESTART_S = 3.0  # no restart is quicker: the new processes have to come up
+_USUAL_GAP_S = 10.0  # between two looks with a newer step, before there were two
 _LATE_LINES = 200  # so many lines may come late: standard output is buffered, a bar's standard error is not
 
 
@@ -66,21 +67,26 @@ class StepReader:
         self._pattern = check_step_pattern(pattern) if pattern is not None else None
         self._rules = load_step_rules()
         self.unnumbered = 0  # lines of a trainer that tell of training and carry no step
+        self._line_source, self._now_s = "", math.nan  # of the line that is read now
         self.forget()
 
     def forget(self) -> None:
         """The job began anew: its bars and its numbers do too."""
         self._bars = Bars()
-        self._counters: dict[str, StepCounter] = {}
+        self._counters: dict[tuple[str, str], StepCounter] = {}  # each rank prints numbers of its own, sooner or later than others
         self._source: str | None = None  # whose lines count, where several ranks print into one log
+        self._heir: tuple[str, int] | None = None  # another source, and its step since the one that counts is silent
         self._newest: int | None = None
+        self._newer_s = math.nan  # when a newer step was read last
+        self._gap_s = _USUAL_GAP_S
         self._offset = 0  # of the numbers, where a bar that was not the training's had counted farther
         self._has_numbers = self._bars_agree = False
         self._since_bar = _LATE_LINES  # lines with a number since a bar had the newest step
         self._since_step = _DETAIL_LINES
 
-    def read(self, line: str) -> StepLine | None:
-        """The step in a line, or None. A line as `split_lines` makes them.
+    def read(self, line: str, now_s: float = math.nan) -> StepLine | None:
+        """The step in a line, or None. A line as `split_lines` makes them. now_s: when it was read, in seconds, where that is known: then
+        a number that falls too soon for a restart is another rank's.
 
         >>> StepReader().read("iter 10: loss 4.1234, time 123.45ms, mfu 12.34%")
         StepLine(step=10, loss=4.1234, grad_norm=None, seconds=0.12345)
@@ -89,13 +95,45 @@ class StepReader:
         if self._pattern is not None:
             match = self._pattern.search(line)
             return _from_groups(match) if match else None
+        self._line_source, self._now_s = source, now_s
         found = self._read(line)
         if found is None:
             return self._read_detail(line)
-        if self._source not in (None, source) and self._newest is not None and found.step <= self._newest:
+        if (
+            self._source not in (None, source)
+            and self._newest is not None
+            and found.step <= self._newest
+            and not self._inherits(found.step)
+        ):
             return None  # another rank says the same
-        self._source, self._newest, self._since_step = source, found.step, 0
+        if self._newest is None or found.step > self._newest:
+            self._note_newer(now_s)
+        self._source, self._newest, self._since_step, self._heir = source, found.step, 0, None
         return found
+
+    def _inherits(self, step: int) -> bool:
+        """Whether the line's source counts on its own while the one that counted is silent: that process is no more, and the job began
+        again in others."""
+        if not self._is_silent:
+            self._heir = None
+            return False
+        heir, self._heir = self._heir, (self._line_source, step)
+        return heir is not None and heir[0] == self._line_source and step > heir[1]
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether there was no newer step for longer than ranks of one job lie apart. False where times are not known."""
+        return self._now_s - self._newer_s > self._apart_s
+
+    @property
+    def _apart_s(self) -> float:
+        """So long after the newest step another rank may still print an older one."""
+        return _RESTART_S + 2.0 * self._gap_s
+
+    def _note_newer(self, now_s: float) -> None:
+        if now_s > self._newer_s:
+            self._gap_s = now_s - self._newer_s
+        self._newer_s = now_s
 
     def _read(self, line: str) -> StepLine | None:
         bar = read_bar(line, self._rules)
@@ -121,11 +159,12 @@ class StepReader:
             return None
         rule, match = found
         groups = match.groupdict()
-        number, total, epoch = (parse_count(groups.get(name) or "") for name in ("step", "total", "epoch"))
+        number, total = (parse_count(groups.get(name) or "", (groups.get(f"{name}_unit") or "").upper()) for name in ("step", "total"))
+        epoch = parse_count(groups.get("epoch") or "")
         if number is None:
             return None
         by_epoch = {"job": False, "epoch": True, "unknown": None}[rule.counter]
-        step = self._count(rule.trainer, lambda counter: counter.count(number, total, epoch, rule.epoch_base, by_epoch))
+        step = self._count(rule.trainer, number, total, epoch, rule.epoch_base, by_epoch)
         if step is None:
             return None
         loss, grad_norm, seconds, milliseconds = (
@@ -149,7 +188,7 @@ class StepReader:
             self.unnumbered += step_of_bar is None
             return None if step_of_bar is None else StepLine(step_of_bar, value, grad_norm, self._bars.seconds)
         number = parse_count(step["value"])
-        counted = None if number is None else self._count("dictionary", lambda counter: counter.count(number, by_epoch=False))
+        counted = None if number is None else self._count("dictionary", number, by_epoch=False)
         return None if counted is None else StepLine(counted, value, grad_norm)
 
     def _read_detail(self, line: str) -> StepLine | None:
@@ -162,12 +201,22 @@ class StepReader:
                 return StepLine(self._newest, parse_value(match["loss"]))
         return None
 
-    def _count(self, kind: str, count: Callable[[StepCounter], int | None]) -> int | None:
-        counter = self._counters.setdefault(kind, StepCounter())
-        step = count(counter)
+    def _count(
+        self,
+        kind: str,
+        number: int,
+        total: int | None = None,
+        epoch: int | None = None,
+        epoch_base: int | None = None,
+        by_epoch: bool | None = None,
+    ) -> int | None:
+        key = (self._line_source, kind)
+        counter = self._counters.setdefault(key, StepCounter())
+        is_soon = self._now_s - self._newer_s <= self._apart_s
+        step = counter.count(number, total, epoch, epoch_base, by_epoch, may_begin_again=not is_soon)
         if counter.began_again:  # from a checkpoint: bars and the other kinds of lines begin anew with it
             self.forget()
-            self._counters = {kind: counter}
+            self._counters = {key: counter}
         return None if step is None else self._beside_bars(step, max(2, counter.stride))
 
     def _beside_bars(self, number: int, near: int) -> int | None:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from minder.edge.worker import pulse
+from minder.edge.worker.cause import errno_of, said, speaking
 from minder.edge.worker.connections import cut_connections, open_sockets
 from minder.edge.worker.control import Assignment, Control, current
 from minder.edge.worker.device import abort_device_groups, allocated_bytes
@@ -91,6 +92,8 @@ class _Generation:
         except SystemExit as end:
             if end.code in (None, 0):
                 self._control.send("done", generation=generation)
+            elif speaking(end) is not end and generation > self._control.stopped_generation:
+                report_exception(self._control, end, generation)  # sys.exit(1) where an exception was handled
             raise
         except KeyboardInterrupt:
             raise
@@ -146,19 +149,21 @@ def apply_environment(assignment: Assignment) -> None:
 
 
 def report_exception(control: Control, error: BaseException, generation: int) -> None:
-    """Tell the launcher what main raised, and mark it so that the bootstrap does not tell it again."""
-    message, victim = str(error), is_victim(type(error).__name__, str(error))
+    """Report to the launcher what main raised, and mark it so that the bootstrap does not report it again. Of a chain or a group the
+    exception that speaks."""
+    cause = speaking(error)
+    name, message = said(cause)
     fields: dict[str, Any] = {"time_s": time.time(), "generation": generation, "step": pulse.last_step()}
-    if isinstance(error, NonFiniteGradient) and not error.reported:
+    if isinstance(cause, NonFiniteGradient) and not cause.reported:
         control.send("nonfinite", what="gradient", message=message, **fields)
     control.send(
         "exception",
-        type=type(error).__name__,
+        type=name,
         message=message[:2000],
-        fingerprint=fingerprint(error),
-        victim=victim,
-        errno=error.errno if isinstance(error, OSError) else None,
-        disk=disk_of(error),
+        fingerprint=fingerprint(cause),
+        victim=is_victim(name, message),
+        errno=errno_of(cause),
+        disk=disk_of(cause),
         traceback_tail=traceback_tail(error)[-4000:],
         **fields,
     )

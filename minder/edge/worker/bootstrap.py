@@ -65,19 +65,28 @@ def _run_script(control: Control | None, assignment: Assignment | None, argument
     except SystemExit as end:
         if control is not None and assignment is not None and end.code in (None, 0):
             control.send("done", generation=assignment.generation)
+        elif control is not None:
+            _report(control, assignment, end)
         raise
     except Exception as error:  # noqa: BLE001 - entry point: the script's own failure is printed, reported, and ends the process
         traceback.print_exc()
-        if control is not None and not getattr(error, "__minder_reported__", False):
-            from minder.edge.worker.barrier import report_exception
-
-            report_exception(control, error, assignment.generation if assignment is not None else -1)
+        if control is not None:
+            _report(control, assignment, error)
         return 1
     if control is not None and assignment is not None:
         control.send("done", generation=assignment.generation)
     elif control is not None and "minder.edge.worker.barrier" not in sys.modules:
         print(f"minder: {arguments[0]} ended without minder.run(main): launch it with --barrier bootstrap", file=sys.stderr)
     return 0
+
+
+def _report(control: Control, assignment: Assignment | None, error: BaseException) -> None:
+    """What ended the script, once; of a bare exit there is nothing to report but its code."""
+    from minder.edge.worker.barrier import report_exception
+    from minder.edge.worker.cause import speaking
+
+    if not getattr(error, "__minder_reported__", False) and not isinstance(speaking(error), SystemExit):
+        report_exception(control, error, assignment.generation if assignment is not None else -1)
 
 
 def _execute(arguments: list[str]) -> None:

@@ -6,16 +6,19 @@ words never accuse it (ByteRobust, arXiv 2509.16293, keeps user-space errors apa
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
 
 from minder.edge.signals.exceptions import Disk, classify_exception
+from minder.edge.worker.cause import errno_of, said, speaking
 
 __all__ = ["Interrupted", "NonFiniteGradient", "disk_of", "fingerprint", "is_victim"]
 
 _FRAMES = 3
+_NAMED_FILE = re.compile(r"\[Errno \d+\] [^\n:]*: '(?P<path>/[^'\n]+)'")
 _NETWORK_FILE_SYSTEMS = (
     "nfs",
     "cifs",
@@ -60,13 +63,16 @@ def is_victim(type_name: str, message: str) -> bool:
 def fingerprint(error: BaseException) -> str:
     """The same for one bug on every rank, machine and run: type, library and error code, and the innermost own frames as module:function.
 
-    No lines, numbers, paths or ranks are in it. "" where an exception has no structure at all to be known by: a bare exit.
+    Of a chain or a group it is that of the exception that speaks. No lines, numbers, paths or ranks are in it. "" where an exception has
+    no structure at all to be known by: a bare exit.
     """
+    error = speaking(error)
     if isinstance(error, (SystemExit, KeyboardInterrupt)):
         return ""
-    whose = classify_exception(type(error).__name__, str(error), errno=_errno(error))
+    name, text = said(error)
+    whose = classify_exception(name, text, errno=errno_of(error))
     frames = [f"{module}:{function}" for module, function in user_frames(error.__traceback__)[-_FRAMES:]]
-    return "|".join([type(error).__name__, f"{whose.library}:{whose.code}", "<".join(reversed(frames))])
+    return "|".join([name, f"{whose.library}:{whose.code}", "<".join(reversed(frames))])
 
 
 def user_frames(trace: TracebackType | None) -> list[tuple[str, str]]:
@@ -82,8 +88,12 @@ def traceback_tail(error: BaseException, lines: int = 20) -> str:
 
 
 def disk_of(error: BaseException, mounts: Path = Path("/proc/mounts")) -> Disk | None:
-    """Whether the file that an OSError names lies on a file system of this machine or of a server; None where that cannot be known."""
+    """Whether the file that an OSError names lies on a file system of this machine or of a server; None where that cannot be known.
+    A data loader's process hands on the text alone, so the name may stand there."""
     name = getattr(error, "filename", None)
+    if not isinstance(name, str):
+        quoted = _NAMED_FILE.search(said(error)[1])
+        name = quoted["path"] if quoted else None
     if not isinstance(error, OSError) or not isinstance(name, str):
         return None
     try:
@@ -96,10 +106,6 @@ def disk_of(error: BaseException, mounts: Path = Path("/proc/mounts")) -> Disk |
         return None
     kind = max(found, key=lambda row: len(row[1]))[2]
     return "network" if kind.startswith(_NETWORK_FILE_SYSTEMS) else "local"
-
-
-def _errno(error: BaseException) -> int | None:
-    return error.errno if isinstance(error, OSError) else None
 
 
 def _module(frame: FrameType) -> str:

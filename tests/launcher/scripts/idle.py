@@ -18,3 +18,12 @@ elif what == "fail":
     raise KeyError("the script's own mistake")
 elif what == "exit":
     sys.exit(7)
+elif what == "handled":
+    try:
+        {}["input_ids"]
+    except KeyError:
+        sys.exit(1)
+elif what == "abort":
+    print("terminate called after throwing an instance of 'c10::DistBackendError'", file=sys.stderr)
+    print("  what():  [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=91)", file=sys.stderr, flush=True)
+    os.abort()
