@@ -90,8 +90,8 @@ def test_what_several_folds_want_is_read_once_and_given_to_each_once(tmp_path: P
     for number in range(4):
         store.insert(EventRow(float(number), kinds.NOTE, json.dumps({"n": number}), "llm"))
         store.insert(EventRow(float(number), kinds.GENERATION_STARTED, json.dumps({"rank_machine": {"0": "m"}}), "llm"))
-    load = events_module._decode
-    monkeypatch.setattr(events_module, "_decode", lambda text: (decoded.append(text), load(text))[1])
+    load = events_module.read_json
+    monkeypatch.setattr(events_module, "read_json", lambda text: (decoded.append(text), load(text))[1])
     reading, first, second = OneReading(store), list[object](), list[object]()
 
     def fails_once(event: LedgerEvent) -> None:
