@@ -26,7 +26,8 @@ __all__ = ["Listening", "run_service"]
 
 _log = logging.getLogger("minder.serve")
 _MOST_CONNECTIONS = 2000
-_M_ARENA_MAX = -8  # of malloc.h
+_M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1  # of malloc.h
+_LARGE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Listening:
 
 def run_service(settings: Settings, listening: Listening) -> None:
     """Blocks until SIGTERM or SIGINT. Raises BadInputError for what is unsafe, MinderError where the address cannot be had."""
-    _share_arenas()
+    _give_memory_back()
     service = open_service(settings)
     try:
         _check(service, listening)
@@ -53,10 +54,14 @@ def run_service(settings: Settings, listening: Listening) -> None:
         service.close()
 
 
-def _share_arenas() -> None:
-    """Let threads share two arenas. glibc gives each its own, none of which shrinks: about 60 MiB more once 50 people have asked."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library has neither
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+def _give_memory_back() -> None:
+    """Let threads share two arenas, and map what is large by itself: freed, it is given back. glibc gives each thread an arena,
+    none of which shrinks, and raises the bound of what it maps to the largest that it saw: a page of 5 MB, and those after it stay."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library has none of these
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_ARENA_MAX, 2)
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, _LARGE_BYTES)
 
 
 def _check(service: Service, listening: Listening) -> None:

@@ -33,6 +33,7 @@ from serve.notify.outbox import Outbox
 from serve.notify.running import Outboxes
 from serve.notify.send import Sender
 from serve.notify.targets import Target
+from serve.one_reading import OneReading
 from serve.order_index import OrderIndex, UpdatePast
 from serve.scoring.pool import ScoringPool
 from serve.scoring.sessions import ScoreSessions
@@ -122,6 +123,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
     """Open the ledger and everything around it. Raises BadInputError, LedgerError."""
     clock = clock or SystemClock()
     events = EventStore(settings.ledger)
+    reading = OneReading(events)
     limits = settings.limits
     service = Service(
         settings=settings,
@@ -132,9 +134,9 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         answers=AnswerStore(settings.ledger),
         incidents=IncidentIndex(events),
         jobs=JobIndex(events),
-        machines=MachineIndex(events),
+        machines=MachineIndex(reading),
         questions=ApprovalIndex(events),
-        track=TrackIndex(events),
+        track=TrackIndex(reading),
         updates=OrderIndex(events, kinds.UPDATE_ASKED, (*UPDATE_KINDS, kinds.NOTE), UpdatePast),
         skips=OrderIndex(events, kinds.SKIP_ASKED, SKIP_KINDS, SkipFold),
         listening=Listening(LeaseStore(settings.ledger), clock),

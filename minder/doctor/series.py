@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from minder.ingest.sources.access import Access, refusal_of_answer, refusal_of_error
+from minder.doctor.portions import Portion, quoted
+from minder.ingest.sources.access import Access, refusal_of_answer, refusal_of_error, refuses_size
 from minder.model.errors import SourceError
 
 __all__ = ["Found", "Server"]
 
 _LARGEST = 64 * 2**20
 _SHORT = 2000  # of a refusal, so much is looked at
+_LONGEST_ADDRESS = 4000  # longer questions are posted: proxies take 8 kB
+
+
+class _TooLargeError(SourceError):
+    """The answer passes what we read, or the question what the server takes; a smaller one may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +56,11 @@ class Server:
 
     def series(self, pattern: str, within_s: float | None = None) -> list[Found]:
         """All series whose whole name matches, with their newest value of the last five minutes, or of this time. Raises SourceError."""
-        query = self._of_names(pattern)
-        found = self._get("query", {"query": query if within_s is None else f"last_over_time({query}[{within_s:.0f}s])"})
-        return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
+
+        def of(matchers: str) -> str:
+            return matchers if within_s is None else f"last_over_time({matchers}[{within_s:.0f}s])"
+
+        return [_found(item) for item in self._rows(of, Portion(pattern))]
 
     def jobs(self, pattern: str) -> set[str]:
         """Scrape jobs that have a series whose whole name matches. Raises SourceError."""
@@ -61,13 +71,12 @@ class Server:
         """Those of these instances that have a series of their own, of whatever name. Raises SourceError."""
         if not instances:
             return set()
-        quoted = _quoted("|".join(map(re.escape, instances)))
-        found = self._get("query", {"query": f'count by (instance) ({{instance=~"{quoted}",__name__!~"up|scrape_.*"}})'})
+        any_of = quoted("|".join(map(re.escape, instances)))
+        found = self._get("query", {"query": f'count by (instance) ({{instance=~"{any_of}",__name__!~"up|scrape_.*"}})'})
         return {str(item.get("metric", {}).get("instance", "")) for item in found.get("result", [])} if isinstance(found, dict) else set()
 
     def _of_names(self, pattern: str) -> str:
-        matchers = ",".join(part for part in (f'__name__=~"{_quoted(pattern)}"', self.selector) if part)
-        return f"{{{matchers}}}"
+        return Portion(pattern).matchers(self.selector)
 
     def types(self) -> dict[str, str]:
         """Metric to its type ("gauge", "counter"), as exporters declare it; empty where the server does not say."""
@@ -79,8 +88,37 @@ class Server:
 
     def highest(self, name: str) -> list[float]:
         """Of each series of a metric its highest value of the last day. Raises SourceError."""
-        found = self._get("query", {"query": f"max_over_time({self._of_names(re.escape(name))}[1d])"})
-        return [float(item["value"][1]) for item in found.get("result", [])] if isinstance(found, dict) else []
+        rows = self._rows(lambda matchers: f"max_over_time({matchers}[1d])", Portion(re.escape(name), (name,)))
+        return [float(item["value"][1]) for item in rows]
+
+    def _rows(self, query: Callable[[str], str], portion: Portion) -> list[Any]:
+        """What the query has for a portion, in as many questions as it takes."""
+        try:
+            found = self._get("query", {"query": query(portion.matchers(self.selector))})
+        except _TooLargeError:
+            smaller = self._smaller(portion)
+            if not smaller:
+                raise
+            return [row for part in smaller for row in self._rows(query, part)]
+        return list(found.get("result", [])) if isinstance(found, dict) else []
+
+    def _smaller(self, portion: Portion) -> list[Portion]:
+        if not portion.names:
+            names = [name for name in self._values("__name__", portion) if re.fullmatch(portion.pattern, name)]
+            portion = portion.of_names(names) if names else portion
+        if parts := portion.by_names() or portion.by_values():
+            return parts
+        taken = {"__name__", *(label for label, _ in portion.only)}
+        labels = [str(label) for label in self._get("labels", self._match(portion)) or () if label not in taken]
+        values = {label: self._values(label, portion) for label in labels}
+        widest = max(values, key=lambda label: len(values[label]), default=None)
+        return portion.by_label(widest, values[widest]) if widest is not None else []
+
+    def _values(self, label: str, portion: Portion) -> list[str]:
+        return sorted(map(str, self._get(f"label/{label}/values", self._match(portion)) or ()))
+
+    def _match(self, portion: Portion) -> dict[str, str]:
+        return {"match[]": portion.matchers(self.selector)}
 
     def now_s(self) -> float:
         """The server's clock. Raises SourceError."""
@@ -118,34 +156,44 @@ class Server:
         return {job: value for job, value in intervals.items() if value}
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
-        address = f"{self.url.rstrip('/')}/api/v1/{path}"
-        context = self.access.context()
+        status, content, location = self._ask(f"{self.url.rstrip('/')}/api/v1/{path}", parameters)
         try:
-            with httpx.Client(trust_env=False, timeout=self.timeout_s, headers=self.access.all_headers(), verify=context) as client:
-                answer = client.get(address, params=dict(parameters))
-        except httpx.HTTPError as error:
-            raise refusal_of_error(self.url, error) from error
-        if len(answer.content) > _LARGEST:
-            raise SourceError(f"Prometheus at {self.url} answered more than 64 MiB", "narrow it with --selector")
-        try:
-            body = answer.json()
+            body = json.loads(content)
         except ValueError:
             body = None
-        if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
+        if status != 200 or not isinstance(body, dict) or body.get("status") != "success":
             said = body.get("error") if isinstance(body, dict) else None
-            reason = str(said) if said else answer.text[:_SHORT]
-            raise refusal_of_answer(self.url, answer.status_code, reason, answer.headers.get("location", ""), self.access.identifies)
+            reason = str(said) if said else content[:_SHORT].decode("utf-8", "replace")
+            error = refusal_of_answer(self.url, status, reason, location, self.access.identifies)
+            raise _TooLargeError(error.seen, error.mend) if refuses_size(status, reason) else error
         self.warnings.update(str(item) for item in body.get("warnings") or ())
         return body.get("data")
 
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    def _ask(self, address: str, parameters: Mapping[str, str]) -> tuple[int, bytes, str]:
+        """Status, body, and where it sends us. What is longer than we read is not fetched to its end."""
+        is_long = sum(map(len, parameters.values())) > _LONGEST_ADDRESS
+        context = self.access.context()
+        if context is True and address.startswith("http:"):
+            context = False  # the authorities of this machine take 30 ms to load, for nothing
+        content = bytearray()
+        try:
+            with httpx.Client(trust_env=False, timeout=self.timeout_s, headers=self.access.all_headers(), verify=context) as client:
+                asked = client.build_request("POST" if is_long else "GET", address, **{"data" if is_long else "params": dict(parameters)})
+                answer = client.send(asked, stream=True)
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if len(content) > _LARGEST:
+                        raise _TooLargeError(f"Prometheus at {self.url} answered more than 64 MiB", "narrow it with --selector")
+        except httpx.HTTPError as error:
+            raise refusal_of_error(self.url, error) from error
+        return answer.status_code, bytes(content), answer.headers.get("location", "")
 
 
 def _found(item: Any) -> Found:
     try:
-        labels = {str(name): str(value) for name, value in item["metric"].items()}
+        labels = {
+            sys.intern(str(name)): sys.intern(str(value)) for name, value in item["metric"].items()
+        }  # of a million series a few texts
         return Found(labels.pop("__name__"), labels, float(item["value"][1]), float(item["value"][0]))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise SourceError(f"Prometheus answered a series without name, labels or value ({type(error).__name__})") from error

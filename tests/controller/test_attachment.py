@@ -90,6 +90,26 @@ def test_late_stamps_are_late_and_not_absent() -> None:
     assert len(Play(late_s=70.0).run(300)) == 1
 
 
+def test_a_machine_that_joins_is_said_once_where_all_were_the_jobs() -> None:
+    play = Play()
+    play.run(60)
+    play.speak |= {"new1", "new2"}
+    (said,) = play.run(120)
+    assert "new1, new2 give samples too" in said and "job.toml does not name them" in said
+    play.speak -= {"m2", "new1"}
+    (said,) = play.run(60)
+    assert "no sample of m2" in said and "new1" not in said
+    play.speak |= {"m2", "new1"}
+    assert play.run(60) == ["samples of m2 come again"]
+
+
+def test_of_a_whole_cluster_other_machines_come_and_go_without_a_word() -> None:
+    play = Play(speak={*MACHINES, "other1"})
+    assert len(play.run(60)) == 1
+    play.speak |= {"other2"}
+    assert play.run(120) == []
+
+
 def test_everybody_silent_is_the_monitoring() -> None:
     play = Play()
     play.run(60)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from minder.model.history import LedgerEvent
 from minder.model.topology import Parallelism
 from minder.record.incidents import kinds
-from minder.record.store.events import EventStore
+from minder.record.store import events as events_module
+from minder.record.store.events import EventQuery, EventStore
 from minder.record.store.follow import EventFollower
 from minder.record.store.rows import EventRow
 from serve.job_shapes import NO_LAYOUT
+from serve.one_reading import OneReading
 from serve.pages import job as page
 from serve.pages.job import Cell
 from serve.state import Service
@@ -79,3 +83,45 @@ def test_a_follower_gives_everything_once_even_if_its_reader_fails(tmp_path: Pat
     taken += [event.time_s for event in follower.new()]
     assert taken == [1.0, 2.0, 4.0, 5.0, 7.0, 8.0, 99.0]
     store.close()
+
+
+def test_what_several_folds_want_is_read_once_and_given_to_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, decoded = EventStore(tmp_path / "ledger.db"), list[str]()
+    for number in range(4):
+        store.insert(EventRow(float(number), kinds.NOTE, json.dumps({"n": number}), "llm"))
+        store.insert(EventRow(float(number), kinds.GENERATION_STARTED, json.dumps({"rank_machine": {"0": "m"}}), "llm"))
+    load = events_module.read_json
+    monkeypatch.setattr(events_module, "read_json", lambda text: (decoded.append(text), load(text))[1])
+    reading, first, second = OneReading(store), list[object](), list[object]()
+
+    def fails_once(event: LedgerEvent) -> None:
+        if event.time_s == 2.0 and not second.count("failed"):
+            second.append("failed")
+            raise ValueError("a fold that fails")
+        second.append(event.time_s)
+
+    reading.feed(
+        (kinds.NOTE, kinds.GENERATION_STARTED), lambda event: first.append((event.kind, event.payload)), bare=(kinds.GENERATION_STARTED,)
+    )
+    reading.feed((kinds.NOTE,), fails_once)
+    with pytest.raises(ValueError), reading.current():
+        pass
+    for _ in range(2):
+        with reading.current():
+            assert first == [item for number in range(4) for item in ((kinds.NOTE, {"n": number}), (kinds.GENERATION_STARTED, {}))]
+            assert second == [0.0, 1.0, "failed", 2.0, 3.0]
+    store.insert(EventRow(9.0, kinds.NOTE, "{}", "llm"))
+    decoded.clear()
+    with reading.current():
+        assert second[-1] == 9.0 and decoded == ["{}"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "payload", ['{"a": NaN, "b": Infinity}', '{"a": "\\ud800"}', '{"a": 123456789012345678901234567890, "b": 1e-7, "c": null}']
+)
+def test_a_payload_is_decoded_as_json_does(tmp_path: Path, payload: str) -> None:
+    with contextlib.closing(EventStore(tmp_path / "ledger.db")) as store:
+        store.insert(EventRow(1.0, kinds.NOTE, payload))
+        (found,) = store.select(EventQuery())
+    assert repr(found.payload) == repr(json.loads(payload))

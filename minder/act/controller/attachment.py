@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from minder.act.controller.newcomers import Newcomers
 from minder.model.clock import format_time
 from minder.model.evidence import Signal
 from minder.model.metrics import find_metric, is_spoken
@@ -49,7 +50,7 @@ class Attachment:
     def __init__(self, job: str, interval_s: float, source: str, away_s: float = 120.0) -> None:
         self.over, self.away_s = False, away_s
         self._job, self._interval_s, self._source = job, interval_s, source
-        self._silences, self._departures = Silences(interval_s), Departures()
+        self._silences, self._departures, self._newcomers = Silences(interval_s), Departures(), Newcomers()
         self._seen_s: dict[str, float] = {}  # metric to when a sample last had it
         self._begun_s = self._gone_s = math.nan
         self._told: _Facts | None = None
@@ -75,7 +76,9 @@ class Attachment:
         facts = self._facts(steady_s, observation, machines, step)
         if self._told is None:
             found += self._attach(steady_s, facts, observation.job, trouble)
+            self._newcomers.begin(self._silences.heard, _known(observation))
         else:
+            found += self._newcomers.look(steady_s, self._silences.heard, _known(observation))
             found += self._changes(steady_s, facts, observation)
             found += self._silences.look(steady_s, machines, causes) if not self._trouble else []
         return [*found, *self._lateness(), *self._end(steady_s, observation)]
@@ -183,6 +186,12 @@ class Attachment:
             return []
         self.over = True
         return [f"the job {self._job} is over: no process of it for {span_words(steady_s - self._gone_s)}; {self._departures.words()}"]
+
+
+def _known(observation: Observation) -> frozenset[str]:
+    """Machines that the configuration names, in whatever part."""
+    job = observation.job
+    return frozenset(observation.fleet) | frozenset(() if job is None else (*job.machines, *job.standbys))
 
 
 def span_words(seconds: float) -> str:

@@ -13,6 +13,7 @@ from minder.model.evidence import Scores
 from minder.model.observation import MachineView
 from minder.model.private import replace_private
 from minder.record.incidents.proofs import Proof
+from minder.record.json_text import read_json
 from minder.wire.codec import to_json
 
 __all__ = ["read_status", "status_age_s", "write_status"]
@@ -53,7 +54,7 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
 def read_status(path: Path) -> dict[str, Any] | None:
     """The last status, or None before the first one."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path.read_bytes())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from minder.model.errors import SourceError
 from minder.wire.tls import client_context
 
-__all__ = ["SECRET_VARIABLES", "Access", "refusal_of_answer", "refusal_of_error", "split_user"]
+__all__ = ["SECRET_VARIABLES", "Access", "refusal_of_answer", "refusal_of_error", "refuses_size", "split_user"]
 
 _PASSWORD, _TOKEN = SECRET_VARIABLES = "MINDER_PROMETHEUS_PASSWORD", "MINDER_PROMETHEUS_TOKEN"
 _FILES = ("telemetry.ca_file", "telemetry.cert_file", "telemetry.key_file")
@@ -135,6 +135,11 @@ _WRONG = ("it does not take this user, password or token (HTTP 401)", "mend --us
           "password_file), --bearer-token-file, or the header")  # fmt: skip
 
 
+def refuses_size(status: int, text: str) -> bool:
+    """Whether this answer says that the question was too large for the server's limits."""
+    return status in (400, 413, 422, 500, 503) and any(word in text.lower() for word in _LIMITS)
+
+
 def refusal_of_answer(url: str, status: int, text: str, location: str = "", known: bool = False) -> SourceError:
     """Of an answer that is not what was asked for. text: of its body; location: where it sends us; known: we said who asks."""
     short = " ".join(text.split())[:200]
@@ -147,7 +152,7 @@ def refusal_of_answer(url: str, status: int, text: str, location: str = "", know
         return SourceError(f"Prometheus at {url} sends us elsewhere (HTTP {status})", mend)
     if "no org id" in text.lower() or "orgid" in text.lower():
         return SourceError(f"Prometheus at {url} serves several tenants: {short}", "give --tenant NAME (telemetry.tenant)")
-    if status in (400, 422, 500, 503) and any(word in text.lower() for word in _LIMITS):
+    if refuses_size(status, text):
         return SourceError(f"Prometheus at {url} refuses so large a question: {short}", "narrow --selector, or raise its query limits")
     if status == 200 and text.lstrip()[:1] == "<":
         mend = "give a token if a sign-in stands before it, or the address of its query API"

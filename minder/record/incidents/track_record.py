@@ -20,7 +20,7 @@ from minder.model.history import LedgerEvent
 from minder.model.share import Share
 from minder.record.incidents import kinds
 
-__all__ = ["TRACK_KINDS", "WATCHED_S", "TrackRecord", "TrackRecordFold"]
+__all__ = ["TRACK_BARE", "TRACK_KINDS", "WATCHED_S", "TrackRecord", "TrackRecordFold"]
 
 TRACK_KINDS = (
     kinds.JOB_REGISTERED,
@@ -37,6 +37,7 @@ TRACK_KINDS = (
     kinds.UNBARRED,
     kinds.SIGNAL_COUNT,
 )
+TRACK_BARE = (kinds.JOB_REGISTERED, kinds.GENERATION_STARTED, kinds.FIRST_STEP)  # that they happened is all that counts
 WATCHED_S = 7 * 86_400.0
 _MOST = 20_000  # of each sort; older ones are let go
 _WRONG, _RIGHT = "no-fault-found", "confirmed"

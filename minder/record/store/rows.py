@@ -26,7 +26,8 @@ class EventQuery:
     `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
     back to every job says so without a job). `incident_since_s`: events of incidents whose first event is not older.
     `incidents`: events of any of these (some hundred at most). `before_id`: only older ones. `newest_first`: the order, and so
-    which ones a limit leaves out. `orders_only`: of the signals only operators' orders.
+    which ones a limit leaves out. `orders_only`: of the signals only operators' orders. `bare_kinds`: events of these come without
+    their payload.
     """
 
     since_id: int = 0
@@ -42,6 +43,7 @@ class EventQuery:
     before_id: int | None = None
     newest_first: bool = False
     orders_only: bool = False
+    bare_kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
