@@ -67,6 +67,21 @@ def test_a_spike_while_the_job_trains_on_is_left_out_as_well(numbered: PolicyCon
     assert decide(living, whole(), fail(generation=3))[0].skip == "120"
 
 
+def test_a_job_that_trains_on_with_spoilt_weights_goes_back_at_the_first_time(numbered: PolicyContext) -> None:
+    """The verdict comes first as a page, then graver: no number is finite any more."""
+    living = replace(numbered, workers_dead=False)
+    (found,) = decide(living, whole(tier="evict"))
+    assert (found.rung, found.action, found.skip, found.machines) == ("skip_batch", "restart", "120", ())
+    assert decide(living, whole())[0].action == "page"
+    off = replace(living, skips=replace(LOADER, refused="off"))
+    page = decide(off, whole(tier="evict"), skip_batches="off")[0]
+    assert page.action == "page" and any("`minder job skip" in item.detail for item in page.passed_over), "only where the site says so"
+    nameless = decide(replace(living, offers=OFFERED), whole(fail(batch=None, step=121), tier="evict"))[0]
+    assert nameless.action == "page", "a restart would meet the same batch"
+    too_late = replace(living, skips=Skips(saved=((125, ""),)))
+    assert [item.action for item in decide(too_late, whole(tier="evict"))] == ["page"]
+
+
 @pytest.mark.parametrize("past", [fail("nonfinite", generation=3, machine="m9", rank=1), fail("batch", generation=3, machine="m9", rank=7)])
 def test_numbers_that_follow_the_batch_to_another_machine_are_the_datas(numbered: PolicyContext, past: Failure) -> None:
     found = decide(numbered, single(fail("nonfinite")), past)

@@ -19,6 +19,8 @@ def tier(case: Case) -> Ruling:
         return stops("none", "tier_too_low", "tier watch: noted only")
     if case.rung == "skip_batch":
         return passes(f"pass, tier {verdict.tier}: no machine goes for it")
+    if case.trouble == "data" and verdict.kind == "job":
+        return stops("page", "no_machine_to_blame", "the job trains on with wrong numbers: a person decides from where it goes on")
     if verdict.tier == "page" and case.trouble == "network" and case.rung == "evict":
         return passes("pass, alerts of the network evict here (policy.ladder.network_alerts)")
     if verdict.tier == "page" and (other := _contradicts(case)):
