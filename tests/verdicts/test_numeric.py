@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from minder.diagnose.verdicts.numeric import NumericRule
+from minder.model.evidence import SPOILT
 
 Make = Callable[..., Any]
 
@@ -60,7 +61,7 @@ def test_a_job_that_trains_on_with_spoilt_weights_is_to_go_back(scene: Any, late
     assert (page.kind, page.tier) == ("job", "page") and len(found) == lasts
     for suspect in found:
         assert (suspect.kind, suspect.tier, suspect.machines, suspect.failures) == ("job", "evict", (), page.failures)
-        assert "its weights are spoilt since step 30" in suspect.evidence[-1].message
+        assert (suspect.evidence[-1].source, "its weights are spoilt since step 30" in suspect.evidence[-1].message) == (SPOILT, True)
         assert rule.observe(scene.see(30.0, [nan(scene, machine, 29.0, 40) for machine in scene.machines])).suspects == (), "once"
 
 

@@ -9,7 +9,7 @@ from minder.act.policy.context import PolicyContext, Rollback
 from minder.act.policy.ladder import ACTION_OF, Rung
 from minder.model.batch_ranges import parse_ranges
 from minder.model.decision import Climb, PassedOver, Reason
-from minder.model.evidence import Failure, Verdict
+from minder.model.evidence import SPOILT, Failure, Verdict
 from minder.model.history import History
 
 __all__ = ["PASSED_ON", "bad_batch", "climbed", "is_for", "is_spoilt", "passed_beside", "why_not", "why_not_skipped"]
@@ -65,7 +65,7 @@ def bad_batch(verdict: Verdict) -> int | None:
 def is_spoilt(verdict: Verdict) -> bool:
     """Whether the job trains on with weights that all ranks' own numbers have spoilt: going back is right whatever it was, and with the
     batch it would be spoilt again."""
-    return verdict.kind == "job" and verdict.tier == "evict" and any(item.sort == "batch" for item in verdict.failures)
+    return verdict.kind == "job" and any(item.source == SPOILT for item in verdict.evidence)
 
 
 def why_not_skipped(blame: Blame, verdict: Verdict, context: PolicyContext) -> PassedOver | None:

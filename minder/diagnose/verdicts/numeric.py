@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minder.edge.signals.spikes import GRADIENT_NORM, LOSS, OWN_GRADIENT, StepSpikes
-from minder.model.evidence import Evidence, Failure, Signal, Suspect, Tier
+from minder.model.evidence import SPOILT, Evidence, Failure, Signal, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
 __all__ = ["NumericRule", "SpikeRule"]
@@ -98,7 +98,7 @@ class NumericRule:
         page, self._page = self._page, None
         newest = max(map(max, later))
         message = f"the job trains on with it: no own gradient is finite up to step {newest}, so its weights are spoilt since step {first}"
-        evidence = (*page.evidence, Evidence("job", None, message))
+        evidence = (*page.evidence, Evidence(SPOILT, None, message))
         return (replace(page, time_s=observation.now_s, tier="evict", confidence=_LASTING, evidence=evidence),)
 
     @property

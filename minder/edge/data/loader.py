@@ -45,9 +45,9 @@ class DataLoader:
     processes that wait to take over (0: the next one starts when it is needed). hang_after_s: no loader counts as hung before.
     log_dir: where the planner's log goes (`minder job data DIR`). seed_random: set the random generators before each step, from seed,
     step and rank, so that they too go on exactly; False for a script whose checkpoints hold them. snapshot_every: batches between two
-    snapshots of a dataset that has `state_dict` and `load_state_dict`. version: a text that stands for what the samples hold (a revision, a hash
-    of a list of files): a state of another version is refused. collate_fn, worker_init_fn, pin_memory, prefetch_factor and
-    multiprocessing_context are those of torch's DataLoader.
+    snapshots of a dataset that has `state_dict` and `load_state_dict`. version: a text that stands for what the samples hold (a
+    revision, a hash of a list of files): a state of another version is refused. collate_fn, worker_init_fn, pin_memory, prefetch_factor
+    and multiprocessing_context are those of torch's DataLoader.
 
     Raises DataError for numbers that make no plan, and for a dataset without a length. What the dataset raises comes out of the loop,
     at the batch in which it happened; the next loop tries that batch again.
