@@ -236,6 +236,25 @@ def test_a_run_goes_on_with_its_data_from_where_its_model_is(
     assert run(STEPS, tmp_path / "again", Numbers()) == whole[stop:]
 
 
+@pytest.mark.parametrize("run", [_memory, _hugging_face, _lightning])
+def test_a_batch_is_left_out_of_a_run_that_goes_on_from_memory(
+    run: Callable[..., list[Any]], tmp_path: Path, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch 9 hurt at step 10; the run goes on from step 8 as one that never had it."""
+    torch.manual_seed(1)
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "9")
+    without = run(STEPS, tmp_path / "whole", Numbers())
+    monkeypatch.setenv(SOCKET_VARIABLE, str(start("m1").settings.socket_path))
+    monkeypatch.delenv("MINDER_SKIP_BATCHES")
+    torch.manual_seed(1)
+    run(STOP, tmp_path / "again", Numbers())
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "9")
+    assert run(STEPS, tmp_path / "again", Numbers()) == without[STOP:]
+    plan = Plan(samples=50, global_batch=8, seed=5)
+    wanted = [sample for batch in range(STEPS + 1) if batch != 9 for sample in plan.samples_of(batch)]
+    assert [sample for ids, *_ in without for sample in ids] == wanted
+
+
 @pytest.mark.parametrize("run", [_memory, _dcp_memory, _dcp_folder, _folder])
 def test_a_dataset_that_keeps_a_state_goes_on_too(
     run: Callable[..., list[Any]],
