@@ -2,8 +2,10 @@
 
 Three machines of the lab with a rank each, DDP over gloo, a checkpoint at every step. `all`: a batch is not a number on all ranks; the job
 meets it, is started again, meets it again, goes back and leaves it out. `rank`: in one rank's part only; the rank is tried on another
-machine first. `machine`: one machine computes wrongly, at two batches: it is evicted, and nothing is left out. The losses are compared, bit
-by bit and step by step, with those of a run whose data never had the batch (of `machine`: with those of an undisturbed run).
+machine first. `memory`: as `all`, with checkpoints in the machines' memory and nothing on a disk. `living`: the guard records and raises
+nothing, so the job trains on with spoilt weights until it is taken back. `machine`: one machine computes wrongly, at two batches: it is
+evicted, and nothing is left out. The losses are compared, bit by bit and step by step, with those of a run whose data never had the batch
+(of `machine`: with those of an undisturbed run).
 """
 
 from __future__ import annotations
@@ -39,7 +41,14 @@ rungs = [
     {rung = "evict", on = ["machine", "hang", "slow"]},
 ]
 """  # without diagnosis and replay, whose time is no matter of this
-BAD: dict[str, dict[str, Any]] = {"all": {"batch": BATCH}, "rank": {"batch": BATCH, "rank": 1}, "machine": {"batches": [BATCH, LATER]}}
+BAD: dict[str, dict[str, Any]] = {
+    "all": {"batch": BATCH},
+    "rank": {"batch": BATCH, "rank": 1},
+    "machine": {"batches": [BATCH, LATER]},
+    "memory": {"batch": BATCH, "memory": True},
+    "living": {"batch": BATCH, "guard": "record", "save_every": 10, "keep": 100},
+}
+LONGER = {"living": 240}  # steps: the job must not end before anything was seen
 _LIMIT_S = 600.0
 
 
@@ -63,7 +72,8 @@ class Played:
 def staged(folder: Path, case: str, seed: int) -> Iterator[Stage]:
     """A lab with the job on it; its controller is not started yet."""
     lab: dict[str, Any] = {"machines": MACHINES, "standbys": 1, "telemetry": "scrape", "machine": 1, "step_seconds": 0.1}
-    options = DemoOptions(fault="none", steps=STEPS, at_step=20, seed=seed, out=folder, **lab)
+    steps, memory = LONGER.get(case, STEPS), case == "memory"
+    options = DemoOptions(fault="none", steps=steps, at_step=20, seed=seed, out=folder, memory=memory, **lab)
     with patch("minder.simulate.demo.stage.training_script", lambda: SCRIPT), Stage(options) as stage:
         train = stage.folder / "train"
         train.mkdir(parents=True, exist_ok=True)
@@ -89,7 +99,7 @@ def play(folder: Path, case: str, seed: int) -> Played:
                 raise TimeoutError((stage.folder / "controller.log").read_text()[-3000:])
             time.sleep(0.2)
         found = losses(stage.folder / "train" / "losses.jsonl")
-    wanted = reference(folder / "reference", seed, () if case == "machine" else (BATCH,))
+    wanted = reference(folder / "reference", seed, () if case == "machine" else (BATCH,), LONGER.get(case, STEPS))
     started = [event for event in events if event.kind == kinds.GENERATION_STARTED]
     first = next((event.time_s for event in events if event.kind == kinds.VERDICT), 0.0)
     last = [event.time_s for event in events if event.kind == kinds.FIRST_STEP][-1]
@@ -106,7 +116,7 @@ def losses(path: Path) -> dict[int, str]:
     return {row["step"]: row["loss"] for row in map(json.loads, path.read_text().splitlines())}
 
 
-def reference(folder: Path, seed: int, without: Sequence[int]) -> dict[int, str]:
+def reference(folder: Path, seed: int, without: Sequence[int], steps: int = STEPS) -> dict[int, str]:
     """The same ranks without minder's launchers, controller, guard and checkpoints, on data that never had these batches."""
     import torch.distributed as dist
 
@@ -119,7 +129,7 @@ def reference(folder: Path, seed: int, without: Sequence[int]) -> dict[int, str]
         "--output",
         str(folder),
         "--steps",
-        str(STEPS),
+        str(steps),
         "--seed",
         str(seed),
         "--step-seconds",

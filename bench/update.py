@@ -4,7 +4,8 @@ Four machines of the lab, a worker each, checkpoints at every step in a folder. 
 steps. `rollback`: `minder job rollback` after it. `requeue`: what a scheduler does with the same job, without its queue: every process of
 it ends, launchers and controller start again with the new code, the job resumes from its checkpoint. With --slurm (root, a real slurmctld)
 also `scontrol requeue` of a batch job that trains the same model. Seconds: from the order until the first
-step with the new code; stood: the longest time without a step in it, which is what the update costs.
+step with the new code; stood: the longest time without a step in it. That holds one step, which the job would have made anyway: beyond is
+the time without it, which is what the update costs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ _LIMIT_S = 150.0
 
 @dataclass(frozen=True)
 class Played:
-    """One run of one case. seconds: from the order to the first step; stood: the longest time without a step in them. Of an
+    """One run of one case. seconds: from the order to the first step; stood: the longest time without a step in them, and beyond: how much
+    longer that is than the job's usual step. Of an
     update `ready` is when all launchers had it. kept: machines on
     which the launcher that the job began with still runs. lost: steps that were done again."""
 
@@ -45,6 +47,7 @@ class Played:
     seed: int
     seconds: float
     stood: float
+    beyond: float
     ready: float
     kept: int
     lost: int
@@ -149,7 +152,7 @@ def _requeued(watch: Watch, seed: int, pids: dict[str, int]) -> Played:
     stepped = watch.until("the first step after the requeue", lambda: watch.first_step(last))
     resumed = int(stepped.payload["step"]) - 1
     row = _row(watch, "requeue", seed, (asked_s, asked_s), stepped, pids, load)
-    return Played(row.case, seed, row.seconds, row.stood, 0.0, row.kept, max(0, step - resumed), row.load)
+    return replace(row, ready=0.0, lost=max(0, step - resumed))
 
 
 def _row(
@@ -159,14 +162,17 @@ def _row(
     last, resumed = stepped.payload.get("last_step"), stepped.payload.get("resumed_from")
     lost = 0 if last is None or resumed is None else max(0, int(last) - int(resumed))
     kept = sum(now.get(name) == pid for name, pid in pids.items())
-    seconds, ready, stood = stepped.time_s - times_s[0], times_s[1] - times_s[0], _stood(watch.stage.folder / "train", times_s[0])
-    return Played(case, seed, round(seconds, 1), round(stood, 1), round(ready, 1), kept, lost, round(load, 1))
+    seconds, ready = stepped.time_s - times_s[0], times_s[1] - times_s[0]
+    stood = [round(span, 2) for span in _stood(watch.stage.folder / "train", times_s[0])]
+    return Played(case, seed, round(seconds, 1), *stood, round(ready, 1), kept, lost, round(load, 1))
 
 
-def _stood(out: Path, since_s: float) -> float:
-    """The longest time between two steps of which the later ended after `since_s`."""
+def _stood(out: Path, since_s: float) -> tuple[float, float]:
+    """The longest time between two steps of which the later ended after `since_s`, and how much longer that is than a usual step."""
     times = [json.loads(line)["time"] for line in (out / "losses.jsonl").read_text().splitlines() if line.endswith("}")]
-    return float(max((late_s - early_s for early_s, late_s in pairwise(times) if late_s > since_s), default=0.0))
+    gaps = [(late_s, late_s - early_s) for early_s, late_s in pairwise(times)]
+    longest = max((gap for late_s, gap in gaps if late_s > since_s), default=0.0)
+    return longest, longest - statistics.median(gap for late_s, gap in gaps)
 
 
 _BATCH = """#!/bin/bash
@@ -199,8 +205,8 @@ def requeue_in_slurm(folder: Path, seed: int) -> Played:
         first = next(line for line in lines if line["time"] > begun_s)
         subprocess.run(["scancel", name], env=slurm.environment, check=False)
         lost = max(0, step - int(first["step"]) + 1)
-        spans = (first["time"] - asked_s, _stood(out, asked_s), begun_s - asked_s)
-        return Played("slurm requeue", seed, *(round(span, 1) for span in spans), 0, lost, round(load, 1))
+        spans = (first["time"] - asked_s, *_stood(out, asked_s), begun_s - asked_s)
+        return Played("slurm requeue", seed, *(round(span, 2) for span in spans), 0, lost, round(load, 1))
 
 
 def _last_step(out: Path) -> tuple[int, float]:
@@ -222,12 +228,12 @@ def _wait(is_so: Callable[[], bool], limit_s: float, log: Path) -> None:
 def table(rows: Sequence[Played]) -> str:
     """A line for each case, as Markdown: median (longest)."""
     lines = [
-        "| case | runs | seconds to the first step | of them without a step | machines kept | steps lost | load |",
-        "|---|---|---|---|---|---|---|",
+        "| case | runs | seconds to the first step | of them without a step | beyond a usual step | machines kept | steps lost | load |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for case in dict.fromkeys(row.case for row in rows):
         mine = [row for row in rows if row.case == case]
-        cells = [_spread([getattr(row, name) for row in mine]) for name in ("seconds", "stood", "kept", "lost", "load")]
+        cells = [_spread([getattr(row, name) for row in mine]) for name in ("seconds", "stood", "beyond", "kept", "lost", "load")]
         lines.append(f"| {case} | {len(mine)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -3,7 +3,8 @@
     skipped.py --output DIR --steps N --seed S [--without B]... [--bare]
 
 Wrong numbers, from OUTPUT/bad.json: {"batch": B} makes batch B not a number for all ranks, with "rank" for that rank only; {"machine": M,
-"batches": [B, ...]} makes machine M compute wrongly at each of these batches, once each. --without: a run whose data never had the batch.
+"batches": [B, ...]} makes machine M compute wrongly at each of these batches, once each. There too: "guard" ("raise", "record"), "memory",
+"save_every", "keep". --without: a run whose data never had the batch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def main(options: argparse.Namespace) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
     ddp = DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    checkpoints, state = None if options.bare else _open_checkpoints(options.output, ddp), {"model": model, "optimizer": optimizer}
+    asked = _asked(options.output)
+    checkpoints = None if options.bare else _open_checkpoints(options.output, ddp, asked)
+    state = {"model": model, "optimizer": optimizer}
     loader = Loader(options.seed, rank, options.without)
     for step, batch, values in loader.deal(0 if checkpoints is None else checkpoints.load_latest(state) or 0):
         begun_s = time.monotonic()
@@ -62,7 +65,7 @@ def main(options: argparse.Namespace) -> None:
         if rank == 0:
             _append(options.output / "losses.jsonl", {"step": step, "batch": batch, "loss": float(reduced).hex()})
         minder.heartbeat(step, float(reduced))
-        if checkpoints is not None:
+        if checkpoints is not None and step % asked.get("save_every", 1) == 0:
             checkpoints.save(step, state)
         if step >= options.steps:
             break
@@ -73,18 +76,26 @@ def main(options: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
-def _open_checkpoints(output: Path, ddp: Any) -> Any:
+def _open_checkpoints(output: Path, ddp: Any, asked: dict[str, Any]) -> Any:
     """With the guard on the model; a bare run loads neither."""
     from minder import Checkpointer
     from minder.edge.worker import install_gradient_guard
 
-    install_gradient_guard(ddp)
-    return Checkpointer(os.environ.get("MINDER_CHECKPOINT_DIR") or output / "checkpoints", sync_files=False)
+    install_gradient_guard(ddp, asked.get("guard", "raise"))
+    if asked.get("memory"):
+        return Checkpointer("memory")
+    folder = os.environ.get("MINDER_CHECKPOINT_DIR") or output / "checkpoints"
+    return Checkpointer(folder, keep=asked.get("keep", 3), sync_files=False)
+
+
+def _asked(output: Path) -> dict[str, Any]:
+    path = output / "bad.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def _poison(output: Path, batch: int, rank: int) -> float:
-    path = output / "bad.json"
-    bad: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    bad = _asked(output)
     if bad.get("batch") == batch and bad.get("rank", rank) == rank:
         return float("nan")
     if bad.get("machine") == os.environ.get("MINDER_MACHINE", "-") and batch in bad.get("batches", ()):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
+    "SPOILT",
     "TIER_ORDER",
     "CaptureFinding",
     "Cause",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 
+SPOILT = "spoilt"  # the source of evidence that the job trains on with weights which all ranks' own numbers have spoilt
 Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]

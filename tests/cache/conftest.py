@@ -53,10 +53,10 @@ class Running:
         url = "" if backup is None else backup.cache.url
         self.client.join(Member(rank, generation, world_size, url, TOKEN, **fields))
 
-    def write(self, name: RecordName, body: bytes, world_size: int = 2, values: bytes = b"values") -> Record:
+    def write(self, name: RecordName, body: bytes, world_size: int = 2, values: bytes = b"values", skipped: str = "") -> Record:
         """What a rank does before it says `keep`."""
         draft_path(self.settings.folder, name).write_bytes(body)
-        record = Record(name, world_size, len(body), "layout", checksums(memoryview(body)), values)
+        record = Record(name, world_size, len(body), "layout", checksums(memoryview(body)), values, skipped)
         draft_path(self.settings.folder, name).replace(self.settings.folder / f"{name}.body")
         write_head(self.settings.folder, record)
         return record

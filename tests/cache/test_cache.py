@@ -146,6 +146,36 @@ def test_a_newer_generation_that_went_back_drops_the_steps_that_it_will_take_aga
         one.join(0, 1, generation=1)
 
 
+def test_a_job_that_went_back_keeps_its_new_steps_beside_newer_ones_that_were_abandoned(pair: tuple[Running, Running]) -> None:
+    """Steps 8 and 9 were made with a bad batch; generation 2 goes back to step 5, whose record is the committed one."""
+    one, other = pair
+    for step in (5, 8, 9):
+        one.write(name(step), SMALL)
+        assert one.client.keep(name(step), 5.0) == ""
+    for each in pair:
+        each.client.commit(5, 1)
+    one.join(0, 2, other, generation=2)
+    other.join(1, 2, one, generation=2)
+    one.write(name(6, generation=2), SMALL)
+    assert one.client.keep(name(6, generation=2), 5.0) == "" and name(6, generation=2) in one.held & other.held
+
+
+def test_a_launcher_learns_what_lies_in_memory_and_of_its_own_ranks_on_the_disk(start: Start, tmp_path: Path) -> None:
+    one, disk = start("m0"), tmp_path / "disk"
+    one.join(0, 1, flush_dir=str(disk), flush_every=2)
+    assert one.client.saved() == []
+    for step in (2, 3):
+        one.write(name(step), SMALL, 1, skipped="7-8")
+        one.client.keep(name(step), 1.0)
+        one.client.commit(step, 1)
+    one.cache._flushing.join(5.0)  # type: ignore[union-attr]
+    one.write(name(2, rank=1), SMALL, 1)
+    (one.settings.folder / f"{name(2, rank=1)}.head").rename(disk / f"{name(2, rank=1)}.head")  # another machine's, on the same disk
+    about = {"generation": 1, "rank": 0, "world_size": 1, "skipped": "7-8"}
+    one.cache._now_s = lambda: 1e9
+    assert one.client.saved() == [{"step": 3, "where": "memory", **about}, {"step": 2, "where": "disk", **about}]
+
+
 def test_equal_bodies_are_kept_once_a_machine_and_not_sent(pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = pair
     sent: list[RecordName] = []

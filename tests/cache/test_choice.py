@@ -34,3 +34,14 @@ def test_of_a_shared_store_one_rank_reads_what_its_replicas_need_too() -> None:
     some = [holding("a", memory=(0,), disk=(0, 1, 2, 3)), *shared[1:]]
     chosen = choose_step(some, 4)
     assert chosen is not None and shared_reads(some, chosen) == [(1, 2, 3)]
+
+
+def test_a_run_goes_on_only_from_what_its_own_batches_made() -> None:
+    """Steps 5 and 6 were made with batch 4 (that of step 5); a later generation left it out and made step 5 again."""
+    again, ahead = RecordName(5, 2, 0), RecordName(6, 1, 0)
+    records = {(RecordName(4, 1, 0), "disk"): 1, (name(0), "memory"): 1, (ahead, "memory"): 1, (again, "memory"): 1}
+    found = Holding("a", records, {}, {again: "4"})
+    for skipped, wanted in (("", ahead), ("4", again), ("3-4", None), ("4,5", RecordName(4, 1, 0)), ("4,7", again), ("9", ahead)):
+        chosen = choose_step([found.made_without(skipped)], 1)
+        assert (None if chosen is None else chosen[0][0].name) == wanted, skipped
+    assert set(found.made_without("4").records) == {(RecordName(4, 1, 0), "disk"), (again, "memory")}

@@ -155,6 +155,28 @@ def test_a_record_of_another_model_is_refused_with_a_reason(cache: Running) -> N
         checkpoints.load_latest({"optimizer": None})
 
 
+def test_a_run_that_leaves_a_batch_out_goes_back_to_before_it(cache: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Batch 3 is that of step 4. Memory has steps 3 and later; what flush_dir has is older."""
+    options = {"flush_dir": tmp_path / "disk", "flush_every": 2}
+    checkpoints = Checkpointer("memory", **options)
+    for step in (2, 3):
+        checkpoints.save(step, {"step": step})
+        assert checkpoints.wait() is None
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "3")
+    found = {"step": 0}
+    again = Checkpointer("memory", **options)
+    assert (again.load_latest(found), found["step"]) == (3, 3), "made without it either way"
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "2")
+    assert Checkpointer("memory", **options).load_latest(found) == 2, "only the disk has a step from before batch 2"
+    again = Checkpointer("memory", **options)
+    again.save(3, {"step": 30})
+    assert again.wait() is None
+    assert (Checkpointer("memory", **options).load_latest(found), found["step"]) == (3, 30)
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "1")
+    with pytest.raises(CheckpointError, match=r"every step in memory has learned .* leaves out 1: .*minder job skip JOB --undo"):
+        Checkpointer("memory", **options).load_latest(found)
+
+
 def test_the_beginning_of_a_job_loads_nothing(cache: Running) -> None:
     assert Checkpointer("memory").load_latest(_state(1)) is None
 

@@ -53,7 +53,7 @@ class Scene:
         self.state = JobState("llm", 1, 1, dict(PLACED), "running", first_step_seen=True)
         self.ledger.append(kinds.JOB_REGISTERED, {"machines": ["m0", "m1"]}, job="llm")
         self.fleet.ask(1, "m0", "m1")
-        work = JobWork(None)
+        self.work = work = JobWork(None)
         work.checkpoints = cast(Any, self.saved)
         self.config = PolicyConfig(**{"dry_run": False, "skip_batches": "auto", **policy})
         self.skipping = Skipping(self.state, self.ledger, cast(Any, self.fleet), self.config, self.clock, work)
@@ -168,3 +168,29 @@ def test_wrong_numbers_have_the_batch_of_their_step(scene: Scene, numbered: bool
     assert found.failures[0].batch == batch
     said = "is not known" if batch is None else f"consumed batch {batch}"
     assert said in found.evidence[-1].message
+
+
+def _held(*steps: int, where: str = "memory", skipped: str = "") -> list[dict[str, Any]]:
+    about = {"generation": 1, "world_size": 2, "where": where, "skipped": skipped}
+    return [{**about, "step": step, "rank": rank} for step in steps for rank in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (_held(8, 9), ""),  # batch 9 is that of step 10, which no record has seen
+        (_held(9, 10), "flush_dir keeps older ones"),
+        (_held(9, 10) + _held(5, where="disk"), ""),
+        (None, "caches that answer"),
+    ],
+)
+def test_a_job_that_saves_in_memory_goes_back_as_far_as_its_caches_say(tmp_path: Path, held: Any, why: str) -> None:
+    scene = Scene(tmp_path)
+    scene.work.in_memory = True
+    for said in scene.fleet.said.values():
+        said |= {} if held is None else {"saved": held}
+    scene.order("9")
+    scene.skipping.tick()
+    assert (why in scene.failed()[0]) if why else scene.failed() == []
+    assert len(scene.skipping.orders(1.0)) == (not why)
+    assert ("skip_batches" in scene.start(2)) is not bool(why)

@@ -94,6 +94,10 @@ class Supervisor:
 
     events, started_s, generation = EventRing(), 0.0, 0
 
+    class cache:
+        @staticmethod
+        def saved() -> None: ...
+
     class settings:
         probe_folder = allow_updates = None
         command = ("train.py",)

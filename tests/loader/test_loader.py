@@ -220,12 +220,27 @@ def test_a_dataset_that_keeps_a_state_is_replayed_from_its_snapshot(made: Any) -
 
 
 def test_a_stream_and_another_plan_are_refused_with_one_line(made: Any) -> None:
-    with pytest.raises(DataError, match="generator has no length"):
+    with pytest.raises(DataError, match="generator is a stream"):
         minder.DataLoader((number for number in range(9)), 3)
+    counted = type("Lines", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: iter(range(9)), "__len__": lambda self: 9})
+    with pytest.raises(DataError, match="Lines is a stream"):
+        minder.DataLoader(counted(), 3)
     with pytest.raises(DataError, match=r"another data plan \(a global batch of 8; here a global batch of 4\)"):
         made(global_batch=4).load_state_dict(made().state_dict())
     with pytest.raises(DataError, match="leaves ranks without data"):
         next(iter(made(rank=0, world=9)))
+
+
+def test_samples_that_changed_under_the_same_length_are_refused_where_the_script_names_their_version(made: Any) -> None:
+    state = made(version="2026-11-01").state_dict()
+    made(version="2026-11-01").load_state_dict(state)
+    with pytest.raises(DataError, match=r"\(version 2026-11-01; here version 2026-11-02\)"):
+        made(version="2026-11-02").load_state_dict(state)
+    with pytest.raises(DataError, match=r"\(version 2026-11-01; here no version\)"):
+        made().load_state_dict(state)
+    older = made().state_dict()
+    del older["plan"]["version"]  # of a release that did not know it
+    made().load_state_dict(older)
 
 
 def test_batches_come_whole_through_a_channel() -> None:

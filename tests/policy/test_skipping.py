@@ -13,7 +13,7 @@ from minder.act.policy.context import Skips
 from minder.act.policy.ladder import OFFERED
 from minder.model.decision import Decision
 from minder.model.errors import ConfigError
-from minder.model.evidence import Evidence, Failure, Verdict
+from minder.model.evidence import SPOILT, Evidence, Failure, Verdict
 from minder.model.history import History
 
 NOW_S, START_S = 10_000.0, 9_900.0
@@ -31,6 +31,11 @@ def whole(failure: Failure | None = None, **changes: Any) -> Verdict:
     failures = (fail() if failure is None else failure,)
     verdict = Verdict(9_995.0, "job", "page", (), "numeric", 0.8, 9_990.0, sources=("numeric",), failures=failures)
     return replace(verdict, **changes)
+
+
+def spoilt(failure: Failure | None = None) -> Verdict:
+    """The job trains on with it."""
+    return whole(failure, tier="evict", evidence=(Evidence(SPOILT, None, "no own gradient is finite up to step 124"),))
 
 
 def single(failure: Failure) -> Verdict:
@@ -65,6 +70,23 @@ def test_a_spike_while_the_job_trains_on_is_left_out_as_well(numbered: PolicyCon
     living = replace(numbered, workers_dead=False)
     assert decide(living, whole())[0].action == "page"
     assert decide(living, whole(), fail(generation=3))[0].skip == "120"
+
+
+def test_a_job_that_trains_on_with_spoilt_weights_goes_back_at_the_first_time(numbered: PolicyContext) -> None:
+    """The verdict comes first as a page, then graver: no number is finite any more."""
+    living = replace(numbered, workers_dead=False)
+    dying = decide(living, whole(tier="evict"))[0]
+    assert (dying.rung, dying.skip) == ("reattempt", ""), "graver by another rule, such as that of dead workers: no word of the weights"
+    (found,) = decide(living, spoilt())
+    assert (found.rung, found.action, found.skip, found.machines) == ("skip_batch", "restart", "120", ())
+    assert decide(living, whole())[0].action == "page"
+    off = replace(living, skips=replace(LOADER, refused="off"))
+    page = decide(off, spoilt(), skip_batches="off")[0]
+    assert page.action == "page" and any("`minder job skip" in item.detail for item in page.passed_over), "only where the site says so"
+    nameless = decide(replace(living, offers=OFFERED), spoilt(fail(batch=None, step=121)))[0]
+    assert nameless.action == "page", "a restart would meet the same batch"
+    too_late = replace(living, skips=Skips(saved=((125, ""),)))
+    assert [item.action for item in decide(too_late, spoilt())] == ["page"]
 
 
 @pytest.mark.parametrize("past", [fail("nonfinite", generation=3, machine="m9", rank=1), fail("batch", generation=3, machine="m9", rank=7)])

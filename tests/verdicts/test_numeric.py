@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from minder.diagnose.verdicts.numeric import NumericRule
+from minder.model.evidence import SPOILT
 
 Make = Callable[..., Any]
 
@@ -42,6 +43,34 @@ def test_every_machine_at_once_is_the_jobs_own(scene: Any) -> None:
     assert "before the all-reduce: data or program" in suspect.evidence[-1].message
     (failure,) = suspect.failures
     assert (failure.sort, failure.step, len(failure.ranks)) == ("batch", 30, len(scene.machines)), "one failure, of all ranks"
+
+
+@pytest.mark.parametrize(
+    ("later", "lasts"),
+    [
+        ({}, False),  # a scaler of half precision leaves such a step out by itself
+        ({"m0": (31, 32), "m1": (31, 32), "m2": (31, 32), "m3": (31,)}, False),
+        ({"m0": (31, 32), "m1": (31, 33), "m2": (32, 33), "m3": (31, 32)}, True),
+    ],
+)
+def test_a_job_that_trains_on_with_spoilt_weights_is_to_go_back(scene: Any, later: dict[str, tuple[int, ...]], lasts: bool) -> None:
+    rule = NumericRule()
+    rule.observe(scene.see(10.1, [nan(scene, machine, 10.0) for machine in scene.machines]))
+    (page,) = rule.observe(scene.see(11.0)).suspects
+    found = rule.observe(scene.see(20.0, [nan(scene, machine, 19.0, step) for machine, steps in later.items() for step in steps])).suspects
+    assert (page.kind, page.tier) == ("job", "page") and len(found) == lasts
+    for suspect in found:
+        assert (suspect.kind, suspect.tier, suspect.machines, suspect.failures) == ("job", "evict", (), page.failures)
+        assert (suspect.evidence[-1].source, "its weights are spoilt since step 30" in suspect.evidence[-1].message) == (SPOILT, True)
+        assert rule.observe(scene.see(30.0, [nan(scene, machine, 29.0, 40) for machine in scene.machines])).suspects == (), "once"
+
+
+def test_victims_of_one_machine_do_not_make_the_trouble_the_datas(scene: Any) -> None:
+    rule = NumericRule()
+    rule.observe(scene.see(10.1, [nan(scene, "m2", 10.0)]))
+    assert [item.machines for item in rule.observe(scene.see(11.0)).suspects] == [("m2",)]
+    echoes = [nan(scene, machine, 12.0, step) for machine in scene.machines for step in (31, 32, 33)]
+    assert rule.observe(scene.see(13.0, echoes)).suspects == ()
 
 
 def test_two_of_six_are_paged_not_evicted(make_scene: Make) -> None:

@@ -9,10 +9,10 @@ from minder.act.policy.context import PolicyContext, Rollback
 from minder.act.policy.ladder import ACTION_OF, Rung
 from minder.model.batch_ranges import parse_ranges
 from minder.model.decision import Climb, PassedOver, Reason
-from minder.model.evidence import Failure, Verdict
+from minder.model.evidence import SPOILT, Failure, Verdict
 from minder.model.history import History
 
-__all__ = ["PASSED_ON", "bad_batch", "climbed", "is_for", "passed_beside", "why_not", "why_not_skipped"]
+__all__ = ["PASSED_ON", "bad_batch", "climbed", "is_for", "is_spoilt", "passed_beside", "why_not", "why_not_skipped"]
 
 # A rung that a stage stopped with one of these cannot be used here, and the next one is looked at. What else stops it (a pause, a budget,
 # a dry run) is for a person, and ends the climb.
@@ -45,7 +45,7 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
         return PassedOver(item.rung, "no_machine_to_blame", "no machine is named")
     if action == "trial" and named > 1:
         return PassedOver(item.rung, "no_trial", f"{named} machines are named, and a trial exchanges one")
-    if item.after > blame.seen:
+    if item.after > blame.seen and not (item.rung == "skip_batch" and is_spoilt(verdict)):
         return PassedOver(item.rung, "too_early", f"only from the time on that it comes back {item.after} times; it did {blame.seen}")
     if item.times is None:
         return None
@@ -60,6 +60,12 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
 def bad_batch(verdict: Verdict) -> int | None:
     """The batch that a verdict on numbers is about; None where its failures name none."""
     return next((item.batch for item in verdict.failures if item.sort in OF_NUMBERS and item.batch is not None), None)
+
+
+def is_spoilt(verdict: Verdict) -> bool:
+    """Whether the job trains on with weights that all ranks' own numbers have spoilt: going back is right whatever it was, and with the
+    batch it would be spoilt again."""
+    return verdict.kind == "job" and any(item.source == SPOILT for item in verdict.evidence)
 
 
 def why_not_skipped(blame: Blame, verdict: Verdict, context: PolicyContext) -> PassedOver | None:

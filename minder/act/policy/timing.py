@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minder.act.policy.case import Case, Ruling, passes, stops
+from minder.act.policy.climb import is_spoilt
 from minder.model.history import Maintenance, Pause
 
 __all__ = ["barred_yet_inside", "cooldown", "in_progress", "membership", "paused", "readable", "restarts_left", "tier"]
@@ -19,6 +20,8 @@ def tier(case: Case) -> Ruling:
         return stops("none", "tier_too_low", "tier watch: noted only")
     if case.rung == "skip_batch":
         return passes(f"pass, tier {verdict.tier}: no machine goes for it")
+    if is_spoilt(verdict):
+        return stops("page", "no_machine_to_blame", "the job trains on with spoilt weights: a person decides from where it goes on")
     if verdict.tier == "page" and case.trouble == "network" and case.rung == "evict":
         return passes("pass, alerts of the network evict here (policy.ladder.network_alerts)")
     if verdict.tier == "page" and (other := _contradicts(case)):

@@ -6,7 +6,8 @@ Of one machine's own numbers: it may compute wrongly. Of all machines': the data
 wrongly, or that rank's data. Without a guard on the gradient, a loss of one rank alone that is not finite says the same, where other ranks
 report theirs too. One look cannot tell the two apart, so the suspicion carries its rank and step: the policy exchanges the machine on
 trial, and remembers whether the NaN follows the rank. Every machine at once is the data or the code (ByteRobust, arXiv 2509.16293): one
-failure of sort "batch", by which the policy knows the same batch again. Of losses alone even that is not sure, since a mean over all ranks
+failure of sort "batch", by which the policy knows the same batch again; and where training goes on with it, the same again with tier evict,
+which asks that the job goes back, and names no machine. Of losses alone even that is not sure, since a mean over all ranks
 is not finite on all: the evidence says what would show it.
 
 **Spikes** (`SpikeRule`). One machine's own gradient spikes while the others' show none; a spike of all of them, or of the job's loss or
@@ -22,15 +23,17 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minder.edge.signals.spikes import GRADIENT_NORM, LOSS, OWN_GRADIENT, StepSpikes
-from minder.model.evidence import Evidence, Failure, Signal, Suspect, Tier
+from minder.model.evidence import SPOILT, Evidence, Failure, Signal, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
 __all__ = ["NumericRule", "SpikeRule"]
 
+_LASTS_STEPS = 2  # after the first one, before the weights count as spoilt
+_LASTING = 0.9
 _GRADIENT_SETTLE_S = 0.6
 _LOSS_SETTLE_S = 3.0  # agents read losses once a second
 
@@ -52,6 +55,8 @@ class NumericRule:
         self._reported = False
         self._what = "gradient"
         self._loss_ranks: set[int | None] = set()  # ranks that reported a valid loss
+        self._wrong_steps: dict[str, set[int]] = {}  # by machine: steps at which an own gradient of its ranks was not finite
+        self._page: Suspect | None = None  # what was said of all ranks' own gradients, while they may be finite again
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
@@ -59,20 +64,42 @@ class NumericRule:
             return RuleResult()
         if job.generation != self._generation:
             self._generation, self._seen, self._reported, self._loss_ranks, self._what = job.generation, {}, False, set(), "gradient"
+            self._wrong_steps, self._page = {}, None
         self._loss_ranks |= {item.rank for view in observation.fleet.values() for item in view.workers if item.loss is not None}
         for signal in observation.signals:
             current = signal.generation in (None, job.generation) and signal.time_s >= job.generation_start_s
             if signal.kind == "nonfinite" and signal.machine and current:
-                what = str(signal.data.get("what") or "gradient")
+                what, step = str(signal.data.get("what") or "gradient"), signal.data.get("step")
+                if what == "gradient" and isinstance(step, int):
+                    self._wrong_steps.setdefault(signal.machine, set()).add(step)
                 if what != self._what:
                     if self._seen and what == "loss":
                         continue  # the gradient is the nearer witness
                     self._what, self._seen = what, {}
                 self._note(signal.machine, (signal.time_s, signal.rank, signal.data.get("step")))
-        if self._reported or not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < self._settle_s:
+        if self._reported:
+            return RuleResult(self._lasting(observation))
+        if not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < self._settle_s:
             return RuleResult()
         self._reported = True
-        return RuleResult((self._suspect(observation),))
+        found = self._suspect(observation)
+        self._page = found if found.kind == "job" and self._what == "gradient" else None
+        return RuleResult((found,))
+
+    def _lasting(self, observation: Observation) -> tuple[Suspect, ...]:
+        """The job trains on, and no own gradient is finite any more: the weights are spoilt, and every further step is in vain. A scaler
+        of half precision has such a step now and then, and leaves it out by itself."""
+        assert observation.job is not None
+        if self._page is None or (first := self._page.failures[0].step) is None:
+            return ()
+        later = [{step for step in self._wrong_steps.get(name, ()) if step > first} for name in observation.job.machines]
+        if any(len(steps) < _LASTS_STEPS for steps in later):
+            return ()
+        page, self._page = self._page, None
+        newest = max(map(max, later))
+        message = f"the job trains on with it: no own gradient is finite up to step {newest}, so its weights are spoilt since step {first}"
+        evidence = (*page.evidence, Evidence(SPOILT, None, message))
+        return (replace(page, time_s=observation.now_s, tier="evict", confidence=_LASTING, evidence=evidence),)
 
     @property
     def _settle_s(self) -> float:

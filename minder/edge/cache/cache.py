@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import shutil
 import threading
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from minder.edge.cache.folder import RecordFolder, read_record
+from minder.edge.cache.folder import RecordFolder, read_record, records_of
 from minder.edge.cache.members import Member, Members
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, be_nice, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
@@ -32,6 +33,7 @@ _log = logging.getLogger("minder.cache")
 _BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backup of
 _SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
 _FLUSHED_STEPS = 3
+_DISK_LOOK_S = 5.0
 RETURNS_S = 10.0  # a cache that died is started again within this
 AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
 
@@ -52,6 +54,7 @@ class Cache:
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
         self._flush_turn = threading.Lock()
+        self._flushed: tuple[float, list[Record]] = (-math.inf, [])  # when the flush disk was looked at, and what our ranks have there
 
     # What ranks ask
 
@@ -63,7 +66,7 @@ class Cache:
             self.memory.look()
             places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
             held = [
-                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key}
+                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, "skipped": record.skipped}
                 for where, folder in places
                 for name, record in sorted(folder.records.items())
             ]
@@ -114,6 +117,25 @@ class Cache:
         finally:
             with self._lock:
                 self._moving.discard(name)
+
+    def saved(self) -> list[dict[str, Any]]:
+        """What lies here, and of our own ranks on the flush disk, in a few words each: for the launcher, which the controller asks."""
+        with self._lock:
+            self.memory.look()
+            found = [(record, "memory") for record in self.memory.records.values()]
+            ranks, folders = tuple(self.members.ranks), self._flush_folders()
+            looked_s, flushed = self._flushed
+        if folders and self._now_s() - looked_s > _DISK_LOOK_S:
+            flushed = [record for folder in folders for record in records_of(folder, ranks)]
+            self._flushed = (self._now_s(), flushed)
+        found += [(record, "disk") for record in flushed]
+        return [
+            {
+                "step": record.name.step, "generation": record.name.generation, "rank": record.name.rank, "world_size": record.world_size,
+                "where": where, "skipped": record.skipped,
+            }
+            for record, where in found
+        ]  # fmt: skip
 
     def commit(self, step: int, generation: int) -> None:
         """All ranks have a record of this step, and a backup of it."""
@@ -222,12 +244,13 @@ class Cache:
             old = [name for name in self._uncommitted() if name not in self._moving]
             if not old:
                 return False
-            self.memory.drop([min(old)])
+            self.memory.drop([min(old, key=_age)])
         return True
 
     def _drop_old_of(self, rank: int) -> None:
-        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common."""
-        own = sorted(name for name in self._uncommitted() if name.rank == rank)
+        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common. A job that
+        went back makes older steps in a newer generation."""
+        own = sorted((name for name in self._uncommitted() if name.rank == rank), key=_age)
         self.memory.drop([name for name in own[:-2] if name not in self._moving])
 
     def _uncommitted(self) -> list[RecordName]:
@@ -318,6 +341,10 @@ def _write_all(flushes: list[_Flush]) -> None:
     be_nice()
     for flush in flushes:
         flush.write()
+
+
+def _age(name: RecordName) -> tuple[int, int]:
+    return name.generation, name.step
 
 
 def _allocated(path: Path) -> int:

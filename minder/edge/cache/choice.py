@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minder.edge.cache.record import RecordName
+from minder.model.batch_ranges import consumed_alike, parse_ranges
 
 __all__ = ["Copy", "Holding", "choose_step", "equal_bodies", "shared_reads"]
 
@@ -14,11 +15,18 @@ __all__ = ["Copy", "Holding", "choose_step", "equal_bodies", "shared_reads"]
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What one cache has: its address, and for each record its world size and where it lies, "memory" or "disk". keys: equal for equal
-    bodies, of the records that have one."""
+    bodies, of the records that have one. skipped: which batches a record's run leaves out, where it leaves out any."""
 
     url: str
     records: Mapping[tuple[RecordName, str], int]
     keys: Mapping[RecordName, str] = field(default_factory=dict)
+    skipped: Mapping[RecordName, str] = field(default_factory=dict)
+
+    def made_without(self, skipped: str) -> Holding:
+        """Only what was learned from the batches that a run which leaves these out has had by then."""
+        wanted = parse_ranges(skipped)
+        made = {name: consumed_alike(name.step, parse_ranges(self.skipped.get(name, "")), wanted) for name, _ in self.records}
+        return replace(self, records={key: size for key, size in self.records.items() if made[key[0]]})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from minder.edge.cache.record import Record, RecordName, body_path, draft_path, 
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
-__all__ = ["RecordFolder", "read_record"]
+__all__ = ["RecordFolder", "read_record", "records_of"]
 
 _DRAFT_LIVES_S = 600.0  # a body that no head followed: its writer died
 
@@ -121,6 +121,16 @@ def read_record(folder: Path, name: RecordName) -> Record:
     if record.name != name or size_bytes != record.body_bytes:
         raise CheckpointError(f"record {name} in {folder}: its head and its body do not go together")
     return record
+
+
+def records_of(folder: Path, ranks: Iterable[int]) -> list[Record]:
+    """Of these ranks what lies in a folder that many may share; nothing where it cannot be read."""
+    paths = [path for rank in ranks for path in folder.glob(f"step-*-rank-{rank:05d}.head")]
+    found = []
+    for name in filter(None, (RecordName.parse(path.stem) for path in paths)):
+        with contextlib.suppress(CheckpointError):
+            found.append(read_record(folder, name))
+    return found
 
 
 def _sync(path: Path) -> None:

@@ -35,6 +35,7 @@ from minder.edge.checkpoint.copying import CopyOut, StepGate
 from minder.edge.checkpoint.ranks import Ranks
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
 from minder.edge.checkpoint.staging import Staging
+from minder.model.batch_ranges import SKIP_BATCHES, format_ranges, parse_ranges
 from minder.model.errors import BadInputError, CheckpointError
 from minder.model.topology import Parallelism
 
@@ -48,6 +49,10 @@ _BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow n
 _SLOW_BYTES_PER_S = 50e6
 _FETCH_S = 3600.0
 _THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))  # for the checksums of a large body: the other cores are the job's
+_LEARNED = (
+    "every step in memory has learned from other batches than this run, which leaves out {}: take the skip back with "
+    "`minder job skip JOB --undo`, or, to start again from nothing, end the caches and remove their folders"
+)
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
 
 
@@ -227,7 +232,7 @@ class MemoryTier:
         folder = self._cache.folder
         chunks = () if body is None else checksums(memoryview(body), _THREADS)
         draft_path(folder, name).replace(body_path(folder, name))
-        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values))
+        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values, _skipped()))
 
     def _finish(self, name: RecordName, finish: Callable[[], None], done: threading.Event) -> None:
         try:
@@ -289,9 +294,12 @@ class MemoryTier:
         bad: set[tuple[RecordName, str, str]] = set()
         while True:
             answers = self._ranks.gather_all(self._cache.hello(self._flush_dir))
-            holdings = [_holding(answer) for answer in answers]
+            held = [_holding(answer) for answer in answers]
+            holdings = [each.made_without(_skipped()) for each in held]
             chosen = choose_step(holdings, self._ranks.size, bad)
             if chosen is None:
+                if choose_step(held, self._ranks.size, bad) is not None:
+                    raise CheckpointError(_LEARNED.format(_skipped() or "none"))
                 self._refuse_a_silent_start(answers, bad)
                 return None
             mine = [*self._read_once(holdings, chosen), *chosen[self._ranks.rank]]
@@ -403,7 +411,13 @@ def _holding(answer: Mapping[str, Any]) -> Holding:
     named = ((RecordName.parse(item["name"]), item) for item in answer["records"])
     records = [(name, item) for name, item in named if name is not None]
     keys = {name: item["key"] for name, item in records if item.get("key")}
-    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys)
+    skipped = {name: item["skipped"] for name, item in records if item.get("skipped")}
+    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys, skipped)
+
+
+def _skipped() -> str:
+    """Batches that this run leaves out."""
+    return format_ranges(parse_ranges(os.environ.get(SKIP_BATCHES, "")))
 
 
 def _newest_generation(answer: Mapping[str, Any]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.utils.data import IterableDataset
 
 from minder.edge.data.patience import Patience
 from minder.edge.data.plan import Plan, Share
@@ -25,6 +26,7 @@ from minder.edge.data.randomness import seed_step
 from minder.edge.data.recipe import Fetched, Recipe, keeps_state
 from minder.edge.data.record import StepRecord
 from minder.edge.data.supply import LoaderProcess, Supply
+from minder.edge.data.text_state import pack_state, unpack_state
 from minder.edge.worker.skips import skipped_batches
 from minder.model.errors import DataError
 
@@ -43,8 +45,9 @@ class DataLoader:
     processes that wait to take over (0: the next one starts when it is needed). hang_after_s: no loader counts as hung before.
     log_dir: where the planner's log goes (`minder job data DIR`). seed_random: set the random generators before each step, from seed,
     step and rank, so that they too go on exactly; False for a script whose checkpoints hold them. snapshot_every: batches between two
-    snapshots of a dataset that has `state_dict` and `load_state_dict`. collate_fn, worker_init_fn, pin_memory, prefetch_factor and
-    multiprocessing_context are those of torch's DataLoader.
+    snapshots of a dataset that has `state_dict` and `load_state_dict`. version: a text that stands for what the samples hold (a
+    revision, a hash of a list of files): a state of another version is refused. collate_fn, worker_init_fn, pin_memory, prefetch_factor
+    and multiprocessing_context are those of torch's DataLoader.
 
     Raises DataError for numbers that make no plan, and for a dataset without a length. What the dataset raises comes out of the loop,
     at the batch in which it happened; the next loop tries that batch again.
@@ -73,14 +76,11 @@ class DataLoader:
         log_dir: str | os.PathLike[str] | None = None,
         seed_random: bool = True,
         snapshot_every: int = 16,
+        version: str = "",
     ) -> None:
-        if not (hasattr(dataset, "__len__") and (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__"))):
-            raise DataError(
-                f"{type(dataset).__name__} has no length and no samples by index, so nothing can be planned: give a dataset with "
-                "`__len__` and `__getitem__`; a stream keeps its own place in torchdata's StatefulDataLoader"
-            )
+        _demand_samples_by_index(dataset)
         self.dataset = dataset
-        self.plan = Plan(len(dataset), global_batch, seed, epochs, shuffle)
+        self.plan = Plan(len(dataset), global_batch, seed, epochs, shuffle, str(version))
         self.accumulate = accumulate
         self._given = (rank, world)
         self._options = {
@@ -135,7 +135,7 @@ class DataLoader:
             snapshot = self._snapshot if self._supply is None else self._supply.snapshot()
             share = self._own_share()
             begin, inner = (0, None) if snapshot is None else (snapshot.begin, snapshot.state)
-            state["dataset"] = {"rank": share.rank, "world": share.world, "begin": begin, "state": inner}
+            state["dataset"] = {"rank": share.rank, "world": share.world, "begin": begin, "state": pack_state(inner)}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -224,7 +224,17 @@ class DataLoader:
                 f"the loader's state is that of rank {kept.get('rank')} of {kept.get('world')}, and this is rank {share.rank} of "
                 f"{share.world}: the dataset keeps a state of its own, so save every rank's and load it with the same ranks"
             )
-        return Snapshot(int(kept["begin"]), kept["state"])
+        return Snapshot(int(kept["begin"]), unpack_state(kept["state"]))
+
+
+def _demand_samples_by_index(dataset: Any) -> None:
+    """torch gives every IterableDataset a `__getitem__` that only raises, and some of them have a length."""
+    by_index = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    if not (hasattr(dataset, "__len__") and by_index) or isinstance(dataset, IterableDataset):
+        raise DataError(
+            f"{type(dataset).__name__} is a stream, without a length or samples by index, so nothing can be planned: give a dataset with "
+            "`__len__` and `__getitem__` (an index of its files and records), or keep its place with torchdata's StatefulDataLoader"
+        )
 
 
 def _pinned(value: Any) -> Any:

@@ -12,7 +12,7 @@ from minder.model.errors import DataError
 
 __all__ = ["Plan", "Share"]
 
-_FIELDS = {"samples": "samples", "global_batch": "a global batch of", "seed": "seed", "shuffle": "shuffle"}
+_FIELDS = {"samples": "samples", "global_batch": "a global batch of", "seed": "seed", "shuffle": "shuffle", "version": "version"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """samples: of the dataset. global_batch: samples that all ranks together train on in one step. epochs: None for no end.
-    shuffle: each epoch in another order, which follows from the seed; else in the dataset's order.
+    shuffle: each epoch in another order, which follows from the seed; else in the dataset's order. version: stands for what the samples
+    hold, which the plan itself does not know; "" where the program does not say it.
 
     Batches are numbered from 0 over all epochs. Samples that fill no batch at an epoch's end are left out of that epoch.
 
@@ -47,6 +48,7 @@ class Plan:
     seed: int = 0
     epochs: int | None = None
     shuffle: bool = True
+    version: str = ""
 
     def __post_init__(self) -> None:
         if self.global_batch < 1 or (self.epochs is not None and self.epochs < 1):
@@ -96,13 +98,18 @@ class Plan:
 
     def check_identity(self, found: Mapping[str, Any], where: str) -> None:
         """Raises DataError where `found` is the identity of another plan; `where` says in what it was found."""
+        found = {"version": "", **found}  # one of an earlier release has none
         differ = [name for name in _FIELDS if found.get(name) != getattr(self, name)]
         if differ:
-            there = ", ".join(f"{_FIELDS[name]} {found.get(name)}" for name in differ)
-            here = ", ".join(f"{_FIELDS[name]} {getattr(self, name)}" for name in differ)
+            there = ", ".join(_shown(name, found.get(name)) for name in differ)
+            here = ", ".join(_shown(name, getattr(self, name)) for name in differ)
             raise DataError(
                 f"{where} is of another data plan ({there}; here {here}): give the loader that plan, or begin without this state"
             )
+
+
+def _shown(name: str, value: Any) -> str:
+    return f"no {name}" if value == "" else f"{_FIELDS[name]} {value}"
 
 
 def _bounds(size: int, share: Share | None, part: int | None) -> tuple[int, int]:

@@ -54,7 +54,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
         offers = ["probes", "probes beside", "replay", *(["updates", "warm updates"] if supervisor.updates.offered else [])]
         offers += ["skips"] if supervisor.skips else []
-        found |= {"update": supervisor.update}
+        found |= {"update": supervisor.update, **await _saved(supervisor)}
         return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 
     async def events(request: Request) -> JSONResponse:
@@ -112,6 +112,12 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     )
     refusal = JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
     return TokenGuard(app, refusal, RefusedCallers(_log), token, metrics_token)
+
+
+async def _saved(supervisor: Supervisor) -> dict[str, Any]:
+    """What the checkpoint cache beside the workers holds; nothing where none answers."""
+    found = await asyncio.to_thread(supervisor.cache.saved)
+    return {} if found is None else {"saved": found}
 
 
 def _update_routes(supervisor: Supervisor) -> list[Route]:
