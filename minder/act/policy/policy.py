@@ -16,6 +16,7 @@ from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.ladder import ACTION_OF, Rung
 from minder.act.policy.price import price, price_of
+from minder.act.policy.proof import unproven, weigh
 from minder.act.policy.resize import with_joins
 from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, RungName, Size
 from minder.model.evidence import TIER_ORDER, Verdict
@@ -112,9 +113,10 @@ class Policy:
         Where another than a restart was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where
         the day has seen too many restarts.
         """
-        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
+        weighed = [weigh(verdict, history, context.now_s) for verdict in verdicts]
+        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(weighed, key=_urgency)]
         blamed.sort(key=lambda item: -self._highest(item[1]))  # the highest rung takes standbys and budgets first
-        suspects = self._suspects(verdicts, context)
+        suspects = self._suspects(weighed, context)
         acting: list[Decision] = []
         others: list[Decision] = []
         in_place: list[Decision] = []
@@ -151,7 +153,7 @@ class Policy:
             action = ACTION_OF.get(item.rung)
             if item.rung == "page" or action == "page" or action in tried or not is_for(item, verdict):
                 continue
-            why = why_not(item, blame, verdict, history, context, ladder.window_s)
+            why = unproven(item, blame, verdict, ladder) or why_not(item, blame, verdict, history, context, ladder.window_s)
             if why is not None or action is None:
                 passed += [] if why is None else [why]
                 continue
