@@ -113,7 +113,8 @@ class HistoryFold:
         _note_bar(self._barred, event)
         note_window(self._windows, event)
         if event.kind == kinds.PAIRS:
-            self._paired[event.job] |= {name: word for run in fold_pairs([event]) for name, word in pair_words(run.graph, run.time_s).items()}
+            for run in fold_pairs([event]):
+                self._paired[event.job] |= pair_words(run.graph, run.time_s)
         if event.kind in APPROVAL_KINDS:
             self._approvals[event.job].add(event)
 
