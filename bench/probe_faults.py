@@ -25,6 +25,7 @@ from minder.diagnose.diagnostics.judgement import judge
 from minder.edge.probes.contract import Program, find_programs
 from minder.edge.probes.runner import run_probe
 from minder.model.probes import ProbeJudgement, ProbeResult
+from minder.simulate.lab.disk_faults import slow_down
 
 __all__ = ["FAULTS", "healthy_runs", "judged_under"]
 
@@ -100,6 +101,18 @@ def full_disk(folder: Path) -> Iterator[Condition]:
 
 
 @contextlib.contextmanager
+def slow_disk(folder: Path) -> Iterator[Condition]:
+    """10 MB/s, and 50 ms a sync."""
+    place = folder / "slow"
+    place.mkdir()
+    undo = slow_down(place, f"minder-probe-faults-{os.getpid()}", 10e6, 0.05, {})
+    try:
+        yield Condition(folder=str(place))
+    finally:
+        undo()
+
+
+@contextlib.contextmanager
 def wrong_clock(folder: Path) -> Iterator[Condition]:
     source, library = folder / "ahead.c", folder / "ahead.so"
     source.write_text(_SHIM)
@@ -112,7 +125,10 @@ def flipped_bit(folder: Path) -> Iterator[Condition]:
     yield Condition(with_torch=_FLIP)
 
 
-FAULTS = {"throttled processor": throttled, "full disk": full_disk, "clock 30 s ahead": wrong_clock, "flipped bit": flipped_bit}
+FAULTS = {
+    "throttled processor": throttled, "full disk": full_disk, "slow disk": slow_disk, "clock 30 s ahead": wrong_clock,
+    "flipped bit": flipped_bit,
+}  # fmt: skip
 
 
 def run_under(condition: Condition, names: tuple[str, ...], folder: Path) -> dict[str, ProbeResult]:
