@@ -64,12 +64,13 @@ functional.gelu = flipped
 @dataclass(frozen=True)
 class Condition:
     """What a faulty machine's probes run under. before: Python that runs in the probe's process first; with_torch: only where torch is
-    needed. environment: of that process. folder: where `disk` writes."""
+    needed. environment: of that process. folder: where `disk` writes; equal: another of the same kind, where it writes unhindered."""
 
     before: str = ""
     with_torch: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
+    equal: str | None = None
 
 
 @contextlib.contextmanager
@@ -102,14 +103,13 @@ def full_disk(folder: Path) -> Iterator[Condition]:
 
 @contextlib.contextmanager
 def slow_disk(folder: Path) -> Iterator[Condition]:
-    """10 MB/s, and 50 ms a sync."""
-    place = folder / "slow"
-    place.mkdir()
-    undo = slow_down(place, f"minder-probe-faults-{os.getpid()}", 10e6, 0.05, {})
-    try:
-        yield Condition(folder=str(place))
-    finally:
-        undo()
+    """5 MB/s, and 50 ms a sync, beside one of the same kind at full speed."""
+    place, equal = folder / "slow", folder / "fast"
+    with contextlib.ExitStack() as mounts:
+        for each, rate, fsync_s in ((place, 5e6, 0.05), (equal, 1e12, 0.0)):
+            each.mkdir()
+            mounts.callback(slow_down(each, f"minder-probe-faults-{os.getpid()}", rate, fsync_s, {}))
+        yield Condition(folder=str(place), equal=str(equal))
 
 
 @contextlib.contextmanager
@@ -144,6 +144,9 @@ def judged_under(
     condition: Condition, healthy: list[dict[str, ProbeResult]], names: tuple[str, ...], folder: Path
 ) -> dict[str, ProbeJudgement]:
     """Probe to verdict on a machine that the healthy runs are the past of, among machines that are as healthy."""
+    if condition.equal is not None:
+        disks = [run_under(Condition(folder=condition.equal), ("disk",), folder) for _ in healthy]
+        healthy = [{**run, **disk} for run, disk in zip(healthy, disks, strict=True)]
     found = run_under(condition, names, folder)
     judged = {}
     for name, result in found.items():

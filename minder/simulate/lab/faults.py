@@ -124,6 +124,8 @@ def inject(lab: LabUnderTest, fault: Fault | str, machine_index: int) -> Injecti
     if not 0 <= machine_index < len(lab.all_machines):
         raise BadInputError(f"machine index {machine_index} is outside the lab's 0 to {len(lab.all_machines) - 1}")
     machine = lab.all_machines[machine_index]
+    if fault.kind == "slow-disk":
+        return _slow_disk(machine, fault, lab.all_machines)
     if fault.kind == "crash-cascade":
         return _crash_cascade(machine, lab.all_machines)
     return _INJECTORS[fault.kind](machine, fault)
@@ -281,8 +283,17 @@ def _disk_full(machine: LabMachine, fault: Fault) -> InjectionRecord:
     return InjectionRecord(fault.kind, machine.name, now_s, f"no room in {machine.scratch}", undo)
 
 
-def _slow_disk(machine: LabMachine, fault: Fault) -> InjectionRecord:
-    return _slow_folder(machine, fault, machine.scratch)
+def _slow_disk(machine: LabMachine, fault: Fault, everybody: list[LabMachine]) -> InjectionRecord:
+    """The others get a file system of the same kind at full speed: a probe compares like with like."""
+    fast = replace(fault, disk_bytes_per_s=1e12, fsync_s=0.0)
+    others = [_slow_folder(item, fast, item.scratch) for item in everybody if item is not machine]
+    record = _slow_folder(machine, fault, machine.scratch)
+
+    def undo() -> None:
+        for item in (record, *others):
+            item.undo()
+
+    return replace(record, undo=undo)
 
 
 def _slow_store(machine: LabMachine, fault: Fault) -> InjectionRecord:
@@ -344,7 +355,7 @@ _INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
     "machine-lost": _machine_lost,
     "agent-lost": _agent_lost,
     "disk-full": _disk_full,
-    "slow-disk": _slow_disk,
+    "slow-disk": _none,  # with the disks of all others
     "slow-store": _slow_store,
     "none": _none,
 }
