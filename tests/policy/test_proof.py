@@ -96,7 +96,7 @@ def test_a_slow_machine_that_the_tests_did_not_name_is_a_persons(accuse: Accuse,
     verdict = accuse("m1", cause="slowdown", sources=("telemetry",))
     climb = Climb("diagnose", NOW_S - 300, "diagnose-1", trouble="slow", outcome="done", finding="all tests passed", suspects=("m1",))
     found = decide(verdict, context, History(climbs=(climb,)), slow_machines="prove")
-    assert (found.action, found.reason) == ("page", "end_of_ladder")
+    assert (found.action, found.reason) == ("page", "unproven") and "all tests passed" in found.detail
     assert passed(found) == [("diagnose", "used_up"), ("evict", "unproven")] and "all tests passed" in found.passed_over[0].detail
     other = decide(accuse("m2", cause="slowdown"), context, History(climbs=(climb,)), slow_machines="prove")
     assert other.rung == "diagnose", "another machine was not tested for it"

@@ -196,8 +196,14 @@ class Policy:
         ruling, left = timing.tier(case), ", ".join(dict.fromkeys(item.rung for item in passed))
         say = f"no rung is left for a trouble of kind {blame.trouble}" + (f" after {left}: {blame.say}" if left else f": {blame.say}")
         action: Literal["page", "none"] = ruling.action or "page"
-        unnamed = any(item.reason == "no_machine_to_blame" for item in passed)
-        reason: Reason = ruling.reason if ruling.action is not None else "no_machine_to_blame" if unnamed else "end_of_ladder"
+        unnamed, doubt = (
+            any(item.reason == "no_machine_to_blame" for item in passed),
+            [item for item in passed if item.reason == "unproven"],
+        )
+        if doubt:  # what the tests found, if there were any, says more than that no rung is left
+            say = "; ".join([doubt[0].detail, *(item.detail for item in passed if item.rung == "diagnose")])
+        left_over: Reason = "no_machine_to_blame" if unnamed else "unproven" if doubt else "end_of_ladder"
+        reason: Reason = ruling.reason if ruling.action is not None else left_over
         decision = Decision(
             name, around.context.now_s, action, blame.machines, reason, say if ruling.action is None else ruling.say, around.verdict,
             jobs_affected=_jobs_affected(blame.machines, around.context), stages=(f"blame: {blame.say}", f"tier: {ruling.say}"),
