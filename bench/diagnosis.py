@@ -2,8 +2,9 @@
 
 Six machines of the lab and two standbys. One training process is killed twice, which names no machine: the second time the job is suspended
 and all machines are tested. `no-culprit`: every test passes, the climb goes on, and the job trains again. `disk-full`: one machine, not the
-one whose process dies, has a disk without room, which only its probe sees: that machine goes. `slow-sender`: what one machine sends is slow, which the small job does not feel, and a page said
-that the job is slow: the machines are tested by pairs as well, and that machine goes. Seconds are from the second kill on.
+one whose process dies, has a disk without room, which only its probe sees: that machine goes. `slow-sender`: what one machine sends is
+slow, which the small job does not feel, and a page said that the job is slow: the machines are tested by pairs as well, and that machine
+goes. Seconds are from the second kill on.
 """
 
 from __future__ import annotations

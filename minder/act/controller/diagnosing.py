@@ -46,6 +46,7 @@ SOURCE = "probes"  # of verdicts
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
 _SURE = 0.95
 _OF_SPEED = ("links", "device_health", "memory", "loopback", "gemm")  # of a job that is stopped because a machine is slow
+_PAIRS_SHARE = 0.5  # of the limit: the probes have the rest
 _SUSPECTED_S = 3600.0  # so long a suspicion that a machine is slow is worth a test at the next stop
 
 
@@ -94,8 +95,8 @@ class Diagnosing(Hold[_Run]):
     def _go_on(self, run: _Run) -> None:
         if self._state.phase == "suspended":
             self._begin_tests(run)
-        elif run.pairs is not None:
-            self._ask_pairs(run, run.pairs)
+        elif run.by_pairs:
+            self._test_pairs(run)
         else:
             self._ask(run)
 
@@ -133,8 +134,9 @@ class Diagnosing(Hold[_Run]):
         self._held.phase(run, "suspend", "end")
         self._held.phase(run, "diagnose", "begin", ", ".join(run.names))
         self._state.phase = "diagnosing"
-        self.on_say(f"testing {len(run.machines)} machines of {self._state.name} while it stands: {', '.join(run.names)}")
-        self._ask(run)
+        pairs = " and, first, by pairs" if run.by_pairs else ""
+        self.on_say(f"testing {len(run.machines)} machines of {self._state.name} while it stands: {', '.join(run.names)}{pairs}")
+        self._go_on(run)
 
     def _ask(self, run: _Run) -> None:
         wanted = [name for name in run.machines if name not in run.answers and name not in run.untested]
@@ -174,26 +176,22 @@ class Diagnosing(Hold[_Run]):
         self._write_results(run)
         again = doubtful(self._rounds(run), run.slow) if run.number == 1 else ()
         if not again:
-            self._begin_pairs(run)
+            self._settle(run, "")
             return
         run.number, run.names, run.answers, run.partial = 2, again, {}, {}
         self.on_say(f"measuring again what only a comparison shows: {', '.join(again)}")
 
-    def _begin_pairs(self, run: _Run) -> None:
-        """Where they are wanted, and an earlier controller has not done them."""
-        if self._paths is None or not run.by_pairs or self._graph(run) is not None:
-            self._settle(run, "")
-            return
-        run.pairs = PairRounds(run.operation_id, run.generation, run.machines, self._fleet, self._clock, self._paths)
-        self.on_say(f"testing the machines of {self._state.name} by pairs")
-        self._ask_pairs(run, run.pairs)
-
-    def _ask_pairs(self, run: _Run, pairs: PairRounds) -> None:
-        self._ledger.check_fence()
-        pairs.tick()
-        if pairs.is_over:
+    def _test_pairs(self, run: _Run) -> None:
+        """The short test first: the probes of a busy machine may use up the time. Where an earlier controller has done it, it is done."""
+        if run.pairs is None and self._paths is not None and self._graph(run) is None:
+            run.pairs = PairRounds(run.operation_id, run.generation, run.machines, self._fleet, self._clock, self._paths)
+        if run.pairs is not None:
+            self._ledger.check_fence()
+            run.pairs.tick()
+        if run.pairs is None or run.pairs.is_over or self._passed_s(run) > _PAIRS_SHARE * self.limit_s:
             self._write_pairs(run)
-            self._settle(run, "")
+            run.by_pairs = False
+            self._ask(run)
 
     def _write_pairs(self, run: _Run) -> None:
         """What the tests by pairs say so far, once."""
