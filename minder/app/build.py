@@ -27,6 +27,7 @@ from minder.act.controller.held import HeldJob
 from minder.act.controller.hung import HungJob
 from minder.act.controller.job_work import JobWork
 from minder.act.controller.live import LiveWindows
+from minder.act.controller.pair_news import PairNews
 from minder.act.controller.pair_rounds import Paths
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
@@ -197,6 +198,7 @@ def build(
         alarm=diagnosis.alarm,
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
+        pair_news=PairNews(base.state, base.ledger),
         growth=action.growth,
         updates=action.updates,
         skipping=action.skipping,

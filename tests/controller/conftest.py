@@ -24,6 +24,7 @@ from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.held import HeldJob
+from minder.act.controller.pair_news import PairNews
 from minder.act.controller.pair_rounds import Paths
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.replaying import Replaying
@@ -325,6 +326,7 @@ class World:
         )  # fmt: skip
         beside = Beside(state, ledger, self.fleet, self.clock)  # type: ignore[arg-type]
         stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside, replaying=replaying)
+        stages = replace(stages, pair_news=PairNews(state, ledger))
         controller = Controller(state, stages, ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 

@@ -11,8 +11,9 @@ from held_job import acted, fails, result_of, rungs, until
 
 from minder.act.policy.ladder import read_ladder
 from minder.model.evidence import Verdict
+from minder.model.pairs import PairGraph, PairNode
 from minder.record.incidents import kinds
-from minder.record.incidents.pairs import fold_pairs
+from minder.record.incidents.pairs import fold_pairs, pairs_payload
 
 TICKS = 24
 
@@ -119,6 +120,20 @@ def test_a_page_about_a_slow_machine_is_tested_at_the_next_stop(world: Any) -> N
     app = world.life(TICKS + 6)
     assert rungs(world)[:3] == ["reattempt", "diagnose", "evict"] and app.state.barred == {"m2"}
     assert graph_of(world).slow == ("m2",) and "gemm" in repr(world.events(kinds.PROBES)) and "disk" in repr(world.events(kinds.PROBES))
+
+
+@pytest.mark.parametrize("state", ["slow", "good"])
+def test_a_page_is_decided_again_once_a_persons_pair_tests_name_its_machine(world: Any, state: str) -> None:
+    world.script = slow(world, "m2", tier="page")
+    app = world.app()
+    app.begin()
+    until(world, app, lambda: any(event.payload["action"] == "page" for event in world.events(kinds.DECISION)))
+    assert rungs(world) == []
+    nodes = tuple(PairNode(name, state if name == "m2" else "good", "by hand") for name in ("m0", "m1", "m2", "m3"))  # type: ignore[arg-type]
+    app.ledger.append(kinds.PAIRS, pairs_payload(PairGraph(nodes, (), None), by="ann", why="diagnose"), job="llm")
+    world.tick(app, 4)
+    app.close()
+    assert rungs(world) == (["evict"] if state == "slow" else []) and app.state.barred == ({"m2"} if state == "slow" else set())
 
 
 def test_a_stop_without_a_suspicion_of_slowness_has_no_pair_tests(world: Any) -> None:
