@@ -112,14 +112,16 @@ class Diagnosing(Hold[_Run]):
         return tuple(name for name in PROBES if "peers" not in programs[name].probe.needs and (name != "alignment" or due))
 
     def _is_alignment_due(self, machines: Sequence[str]) -> bool:
+        """The job has run for so long without it, or a gradient or a loss went wrong (a spike of five times, say) since the last one."""
         since_s = self._clock.now_s() - self._config.alignment_after_s
         begun_s = max((event.time_s for event in self._held.events(kinds.JOB_REGISTERED)), default=since_s)
-        aligned = (
-            run
+        aligned = [
+            run.event_id
             for run in fold_probes(self._held.events(kinds.PROBES))
             if run.machine in machines and run.time_s > since_s and any(item.probe == "alignment" for item in run.results)
-        )
-        return begun_s <= since_s and next(aligned, None) is None
+        ]
+        odd = (event.id for event in self._held.events(kinds.VERDICT) if event.payload.get("cause") == "numeric" and event.time_s > since_s)
+        return (begun_s <= since_s and not aligned) or max(odd, default=0) > max(aligned, default=0)
 
     def _is_slow_suspected(self, run: _Run) -> bool:
         """Whether a rule, or what-if, said within the hour that the job is slow: this is the next stop."""
