@@ -1,8 +1,10 @@
-"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--cases no-culprit,disk-full]`.
+"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--cases no-culprit,disk-full,slow-sender]`.
 
 Six machines of the lab and two standbys. One training process is killed twice, which names no machine: the second time the job is suspended
 and all machines are tested. `no-culprit`: every test passes, the climb goes on, and the job trains again. `disk-full`: one machine, not the
-one whose process dies, has a disk without room, which only its probe sees: that machine goes. Seconds are from the second kill on.
+one whose process dies, has a disk without room, which only its probe sees: that machine goes. `slow-sender`: what one machine sends is
+slow, which the small job does not feel, and a page said that the job is slow: the machines are tested by pairs as well, and that machine
+goes. Seconds are from the second kill on.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from minder.model.errors import UnsupportedFaultError
+from minder.model.evidence import Verdict
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import Stage
 
-CASES = ("no-culprit", "disk-full")
+CASES = ("no-culprit", "disk-full", "slow-sender")
 PHASES = ("decided", "suspended", "tested", "placed", "first step")
 MACHINES, STANDBYS, VICTIM, FULL = 6, 2, 2, 4
+SLOW, SLOW_BIT = 3, 40_000_000
 STEPS = 4000  # the job outlives its tests
 _LIMIT_S = 240.0
 
@@ -59,6 +64,8 @@ def play(case: str, folder: Path, seed: int = 0, note: Callable[[str], None] = l
         watch.until("the restart in place", lambda: watch.stepped() >= 2)
         if case == "disk-full":
             stage.inject("disk-full", FULL)
+        if case == "slow-sender":
+            _slow_sender(stage)
         at_step = watch.step()
         watch.until("steps after it", lambda: watch.step() >= at_step + 5)
         killed_s = stage.inject("crash", VICTIM).time_s
@@ -66,6 +73,17 @@ def play(case: str, folder: Path, seed: int = 0, note: Callable[[str], None] = l
         watch.until("the first step after the tests", lambda: _diagnosed(watch.events()) and watch.stepped() >= 3)
         names = [machine.name for machine in stage.lab.all_machines]
         return _read(case, seed, watch.events(), names, killed_s, load)
+
+
+def _slow_sender(stage: Stage) -> None:
+    """Raises UnsupportedFaultError."""
+    if stage.lab.network is None:
+        raise UnsupportedFaultError("a slow sender needs machines made of network namespaces (root)")
+    stage.lab.network.slow_what_it_sends(f"m{SLOW}", SLOW_BIT)
+    now_s, machine = time.time(), stage.lab.machines[SLOW].name
+    page = Verdict(now_s, "machine", "page", (machine,), "slowdown", 0.6, now_s - 10.0, sources=("slowdown",))
+    with stage.ledger() as ledger:
+        ledger.append(kinds.VERDICT, page, job=stage.job)
 
 
 def _diagnosed(events: Sequence[LedgerEvent]) -> bool:

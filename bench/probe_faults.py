@@ -25,6 +25,7 @@ from minder.diagnose.diagnostics.judgement import judge
 from minder.edge.probes.contract import Program, find_programs
 from minder.edge.probes.runner import run_probe
 from minder.model.probes import ProbeJudgement, ProbeResult
+from minder.simulate.lab.disk_faults import slow_down
 
 __all__ = ["FAULTS", "healthy_runs", "judged_under"]
 
@@ -63,12 +64,13 @@ functional.gelu = flipped
 @dataclass(frozen=True)
 class Condition:
     """What a faulty machine's probes run under. before: Python that runs in the probe's process first; with_torch: only where torch is
-    needed. environment: of that process. folder: where `disk` writes."""
+    needed. environment: of that process. folder: where `disk` writes; equal: another of the same kind, where it writes unhindered."""
 
     before: str = ""
     with_torch: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
+    equal: str | None = None
 
 
 @contextlib.contextmanager
@@ -100,6 +102,17 @@ def full_disk(folder: Path) -> Iterator[Condition]:
 
 
 @contextlib.contextmanager
+def slow_disk(folder: Path) -> Iterator[Condition]:
+    """5 MB/s, and 50 ms a sync, beside one of the same kind at full speed."""
+    place, equal = folder / "slow", folder / "fast"
+    with contextlib.ExitStack() as mounts:
+        for each, rate, fsync_s in ((place, 5e6, 0.05), (equal, 1e12, 0.0)):
+            each.mkdir()
+            mounts.callback(slow_down(each, f"minder-probe-faults-{os.getpid()}", rate, fsync_s, {}))
+        yield Condition(folder=str(place), equal=str(equal))
+
+
+@contextlib.contextmanager
 def wrong_clock(folder: Path) -> Iterator[Condition]:
     source, library = folder / "ahead.c", folder / "ahead.so"
     source.write_text(_SHIM)
@@ -112,7 +125,10 @@ def flipped_bit(folder: Path) -> Iterator[Condition]:
     yield Condition(with_torch=_FLIP)
 
 
-FAULTS = {"throttled processor": throttled, "full disk": full_disk, "clock 30 s ahead": wrong_clock, "flipped bit": flipped_bit}
+FAULTS = {
+    "throttled processor": throttled, "full disk": full_disk, "slow disk": slow_disk, "clock 30 s ahead": wrong_clock,
+    "flipped bit": flipped_bit,
+}  # fmt: skip
 
 
 def run_under(condition: Condition, names: tuple[str, ...], folder: Path) -> dict[str, ProbeResult]:
@@ -128,6 +144,9 @@ def judged_under(
     condition: Condition, healthy: list[dict[str, ProbeResult]], names: tuple[str, ...], folder: Path
 ) -> dict[str, ProbeJudgement]:
     """Probe to verdict on a machine that the healthy runs are the past of, among machines that are as healthy."""
+    if condition.equal is not None:
+        disks = [run_under(Condition(folder=condition.equal), ("disk",), folder) for _ in healthy]
+        healthy = [{**run, **disk} for run, disk in zip(healthy, disks, strict=True)]
     found = run_under(condition, names, folder)
     judged = {}
     for name, result in found.items():

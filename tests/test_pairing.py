@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from minder.app import pairing
-from minder.app.pairing import PairMachine, PairOptions, job_address, join_sides, pair_test, record_pairs
+from minder.app.pairing import PairMachine, PairOptions, job_address, pair_test, record_pairs
 from minder.app.probe_tables import pair_rows
 from minder.app.probing import ProbedMachine
+from minder.diagnose.diagnostics.pair_sides import Side, join_sides
 from minder.diagnose.diagnostics.pairs import PairTest
 from minder.edge.probes.orders import parse_probes
 from minder.edge.probes.pair_order import PairOrder
@@ -26,6 +27,10 @@ from minder.wire.client import Endpoint, MachineClient, MachineEndpoints
 TEST = PairTest(("a", "b"), 1)
 
 
+def heard(state: ProbeState = "measured", detail: str = "", send: float = 1e9, receive: float = 1e9) -> ProbeResult:
+    return said("", send, receive, state, detail).results[0]
+
+
 def said(machine: str, send: float = 1e9, receive: float = 1e9, state: ProbeState = "measured", detail: str = "") -> ProbedMachine:
     numbers = (("pair_send_bandwidth", send), ("pair_receive_bandwidth", receive), ("pair_send_latency", 1e-4))
     measures = tuple(Measurement(name, value, "B/s", "higher") for name, value in numbers) if state == "measured" else ()
@@ -35,20 +40,20 @@ def said(machine: str, send: float = 1e9, receive: float = 1e9, state: ProbeStat
 @pytest.mark.parametrize(
     ("listener", "caller", "passed", "words"),
     [
-        (said("a"), said("b"), True, ""),
-        (said("a", state="failed", detail="no contact"), said("b", state="failed", detail="refused"), False, "a: no contact; b: refused"),
-        (said("a", state="failed", detail="no contact"), ProbedMachine("b", refused="training processes run"), None, "b: training"),
-        (said("a", state="failed", detail="no contact"), said("b", state="not_judged", detail="it crashed"), None, "b: it crashed"),
-        (ProbedMachine("a"), said("b"), None, "a: no answer"),
+        (heard(), heard(), True, ""),
+        (heard("failed", "no contact"), heard("failed", "refused"), False, "a: no contact; b: refused"),
+        (heard("failed", "no contact"), "training processes run", None, "b: training"),
+        (heard("failed", "no contact"), heard("not_judged", "it crashed"), None, "b: it crashed"),
+        ("", heard(), None, "a: no answer"),
     ],
 )
-def test_a_side_that_took_no_part_makes_no_failure(listener: ProbedMachine, caller: ProbedMachine, passed: bool | None, words: str) -> None:
+def test_a_side_that_took_no_part_makes_no_failure(listener: Side, caller: Side, passed: bool | None, words: str) -> None:
     found = join_sides(TEST, listener, caller)
     assert found.passed is passed and found.detail.startswith(words)
 
 
 def test_the_slower_direction_counts() -> None:
-    found = join_sides(TEST, said("a", 1e9, 1e7), said("b", 1e7, 1e9))
+    found = join_sides(TEST, heard(send=1e9, receive=1e7), heard(send=1e7, receive=1e9))
     assert (found.forward_bytes_per_s, found.backward_bytes_per_s, found.bandwidth_bytes_per_s) == (1e9, 1e7, 1e7)
     assert found.seconds == pytest.approx(8.39e6 / 1e7, rel=0.01) and found.sends_slower("b") is True and found.sends_slower("a") is False
 

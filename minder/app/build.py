@@ -27,6 +27,8 @@ from minder.act.controller.held import HeldJob
 from minder.act.controller.hung import HungJob
 from minder.act.controller.job_work import JobWork
 from minder.act.controller.live import LiveWindows
+from minder.act.controller.pair_news import PairNews
+from minder.act.controller.pair_rounds import Paths
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.replaying import Replaying
@@ -45,6 +47,7 @@ from minder.app.admission import Admission, with_joined
 from minder.app.engine import EngineParts, wire_engine
 from minder.app.feeds import build_source, open_aligner, open_recorder, source_words
 from minder.app.job import App
+from minder.app.pairing import job_address
 from minder.app.watch_folder import WatchFolder, open_watch_folder
 from minder.config import JobConfig
 from minder.diagnose.detectors.contract import Detector
@@ -62,7 +65,7 @@ from minder.edge.signals.xid import load_xid_rules
 from minder.ingest.sources.recorder import Recorder
 from minder.ingest.sources.spoken import SpokenSource
 from minder.model.clock import Clock, SystemClock
-from minder.model.errors import ConfigError
+from minder.model.errors import BadInputError, ConfigError
 from minder.model.evidence import Scores
 from minder.model.observation import Rule
 from minder.model.private import make_private
@@ -196,6 +199,7 @@ def build(
         alarm=diagnosis.alarm,
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
+        pair_news=PairNews(base.state, base.ledger),
         growth=action.growth,
         updates=action.updates,
         skipping=action.skipping,
@@ -287,10 +291,24 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     diagnosing, replaying, beside = None, None, None
     if recovery is not None:
         beside = Beside(base.state, base.ledger, base.fleet, base.clock)
-        diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery)
+        paths = Paths(_address_maker(base.admission), base.topology.domains)
         held = HeldJob(base.state, base.ledger, policy.config, base.clock, context)
+        diagnosing = Diagnosing(held, base.fleet, recovery, paths)
         replaying = Replaying(held, base.fleet, recovery, base.topology.parallelism, config.replay.settings)
     return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, replaying, beside, updates, skipping)
+
+
+def _address_maker(admission: Admission) -> Callable[[str], str]:
+    """A machine's address on the job's network; it raises BadInputError where there is none."""
+
+    def address(machine: str) -> str:
+        given = {item.name: item.job_address for item in admission.config.machines}
+        found = next((item for item in admission.config.endpoints() if item.machine == machine), None)
+        if found is None:
+            raise BadInputError(f"{machine} is not known any more")
+        return job_address(found, given.get(machine))
+
+    return address
 
 
 def _is_launched(config: JobConfig) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import socket
 import ssl
 import urllib.parse
@@ -12,23 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minder.app.probing import ProbedMachine, ask_machine, orders_of
+from minder.diagnose.diagnostics.pair_sides import Side, blamed_tests, join_sides, replaced
 from minder.diagnose.diagnostics.pairs import PairResult, PairTest, judge_pairs, plan_first_round, plan_second_round
-from minder.edge.probes.pair import BLOCK_BYTES
-from minder.edge.probes.pair_order import PairOrder
+from minder.edge.probes.pair_order import new_meeting
 from minder.model.errors import BadInputError
 from minder.model.pairs import PairGraph
-from minder.model.probes import ProbeResult
 from minder.record.incidents import kinds
 from minder.record.incidents.ledger import Ledger
 from minder.record.incidents.pairs import pairs_payload
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.plain import PlainHttp
 
-__all__ = ["PairMachine", "PairOptions", "job_address", "join_sides", "pair_test", "record_pairs", "run_pairs"]
+__all__ = ["PairMachine", "PairOptions", "job_address", "pair_test", "record_pairs", "run_pairs"]
 
 _MOST_ROUNDS = 4
-_PORTS = (20000, 30000)  # below those that the kernel hands out
-_BROKEN = ("not_judged", "not_applicable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +85,9 @@ async def run_pairs(
             planned = plan_second_round(results, domains)
             if not planned:
                 break
-        for test in _blamed(results, domains):  # a link is to blame that is bad twice: one test may meet a busy moment
-            again = await _run_test(test, sides, options or PairOptions())
-            results = [again if found.test == test and again.passed is not None else found for found in results]
+        for test in blamed_tests(results, domains):
+            results = replaced(results, await _run_test(test, sides, options or PairOptions()))
     return judge_pairs(results, domains)
-
-
-def _blamed(results: Sequence[PairResult], domains: Mapping[str, Mapping[str, str]] | None) -> list[PairTest]:
-    """The tests of links that are to blame as it stands."""
-    graph = judge_pairs(results, domains)
-    return [found.test for found, edge in zip(results, graph.edges, strict=True) if edge.blamed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,46 +99,19 @@ class _Side:
 async def _run_test(test: PairTest, sides: Mapping[str, _Side], options: PairOptions) -> PairResult:
     """Both orders at once, with one secret that is used never again."""
     first, second = (sides[machine] for machine in test.machines)
-    port = options.port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0])
-    shared = (port, options.generation, secrets.token_hex(32))
-
-    def order(side: _Side, peer: _Side, listens: bool) -> list[dict[str, object]]:
-        (probe,) = orders_of(("pair",))
-        pair = PairOrder(side.address, peer.address, shared[0], "listen" if listens else "connect", *shared[1:], options.collective)
-        return [{**probe, "pair": pair.options()} | ({} if options.limit_s is None else {"limit_s": options.limit_s})]
-
+    meeting = new_meeting((first.address, second.address), options.generation, options.port, options.collective)
+    (probe,) = orders_of(("pair",))
+    limit = {} if options.limit_s is None else {"limit_s": options.limit_s}
     asked = (
-        ask_machine(first.client, order(first, second, True), options.force),
-        ask_machine(second.client, order(second, first, False), options.force),
+        ask_machine(side.client, [{**probe, "pair": pair.options(), **limit}], options.force)
+        for side, pair in zip((first, second), meeting, strict=True)
     )
-    return join_sides(test, *await asyncio.gather(*asked))
+    listener, caller = await asyncio.gather(*asked)
+    return join_sides(test, _said(listener), _said(caller))
 
 
-def join_sides(test: PairTest, listener: ProbedMachine, caller: ProbedMachine) -> PairResult:
-    """What the two of a test said, as one result. A side that could not take part makes it a test that was not run: what the other side
-    found of it is then nothing of the link."""
-    absent = [f"{side.machine}: {why}" for side in (listener, caller) if (why := _absence(side))]
-    if absent:
-        return PairResult(test, None, detail="; ".join(absent))
-    one, two = listener.results[0], caller.results[0]
-    faults = [f"{side.machine}: {found.detail}" for side, found in ((listener, one), (caller, two)) if found.state == "failed"]
-    forward, backward = _value(one, "pair_send_bandwidth"), _value(one, "pair_receive_bandwidth")
-    rates = [rate for rate in (forward, backward) if rate]
-    latency = [value for name in ("pair_send_latency", "pair_receive_latency") if (value := _value(one, name)) is not None]
-    if faults or len(rates) < 2:
-        return PairResult(test, False, detail="; ".join(faults), forward_bytes_per_s=forward, backward_bytes_per_s=backward)
-    return PairResult(test, True, BLOCK_BYTES / min(rates), min(rates), max(latency, default=None), "", forward, backward)
-
-
-def _absence(side: ProbedMachine) -> str:
-    """Why it took no part, "" if it did."""
-    if side.refused or not side.results:
-        return side.refused or "no answer"
-    return side.results[0].detail or "the probe said nothing" if side.results[0].state in _BROKEN else ""
-
-
-def _value(found: ProbeResult, name: str) -> float | None:
-    return next((item.value for item in found.measures if item.name == name), None)
+def _said(machine: ProbedMachine) -> Side:
+    return machine.refused or (machine.results[0] if machine.results else "no answer")
 
 
 def record_pairs(

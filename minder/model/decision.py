@@ -70,6 +70,7 @@ Reason = Literal[
     "contradiction",
     "everywhere",
     "rule_demoted",
+    "unproven",
 ]
 
 
@@ -86,7 +87,7 @@ class PassedOver:
 class Climb:
     """One rung that a job has climbed. outcome: "" while it is under way, then the result's word ("done", "failed", "ambiguous"), "held"
     once the job made progress after it, "came back" where the same trouble did. failures: what it was climbed for. finding: what a
-    diagnosis or a replay found, "" of other rungs."""
+    diagnosis or a replay found, "" of other rungs. suspects: machines that its verdict named."""
 
     rung: str
     time_s: float
@@ -97,6 +98,7 @@ class Climb:
     outcome: str = ""
     failures: tuple[Failure, ...] = ()
     finding: str = ""
+    suspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

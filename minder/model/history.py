@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from minder.model.decision import Climb, Decision
 from minder.model.evidence import Failure
+from minder.model.pairs import PairWord
 
 __all__ = ["Approval", "History", "LedgerEvent", "Maintenance", "PastEviction", "Pause", "RuleRecord", "Trial"]
 
@@ -128,7 +129,8 @@ class History:
     """What the ledger knows and the policy needs. restarts: in a row, without progress between them (minder.record.incidents.history).
 
     climbs: rungs of the ladder that the job climbed in the last 24 hours, oldest first. evicted_s: machine to when it was evicted, from any
-    job, since it last passed an offline test. rules: of every rule of which anything is known.
+    job, since it last passed an offline test. rules: of every rule of which anything is known. paired: machine to what the job's newest
+    pair tests say of it; a test that was not judged says nothing, and leaves what is known.
     """
 
     actions: tuple[PastEviction, ...] = ()
@@ -145,3 +147,4 @@ class History:
     climbs: tuple[Climb, ...] = ()
     evicted_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     rules: tuple[RuleRecord, ...] = ()
+    paired: Mapping[str, PairWord] = field(default_factory=dict)

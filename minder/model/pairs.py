@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EdgeState", "NodeState", "PairEdge", "PairGraph", "PairNode"]
+__all__ = ["EdgeState", "NodeState", "PairEdge", "PairGraph", "PairNode", "PairWord"]
 
 EdgeState = Literal["passed", "slow", "failed", "not_judged"]
 NodeState = Literal["good", "slow", "faulty", "not_judged"]
@@ -59,3 +59,19 @@ class PairGraph:
     def links(self) -> tuple[tuple[str, str], ...]:
         """Links to blame, each once."""
         return tuple(dict.fromkeys(edge.machines for edge in self.edges if edge.blamed))
+
+
+@dataclass(frozen=True, slots=True)
+class PairWord:
+    """What the newest pair tests say of one machine. time_s: when they were judged. peers: machines to which its link is to blame."""
+
+    time_s: float
+    machine: str
+    state: NodeState
+    reason: str
+    peers: tuple[str, ...] = ()
+
+    @property
+    def names_it(self) -> bool:
+        """Whether the machine itself failed, or was slow, with two others."""
+        return self.state in ("faulty", "slow")

@@ -24,6 +24,8 @@ from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.held import HeldJob
+from minder.act.controller.pair_news import PairNews
+from minder.act.controller.pair_rounds import Paths
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.replaying import Replaying
 from minder.act.controller.stages import Stages
@@ -39,7 +41,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.judge import Judge
 from minder.model.clock import FakeClock
 from minder.model.decision import ActionResult, Decision
-from minder.model.errors import NoAnswerError, WireError
+from minder.model.errors import BadInputError, NoAnswerError, WireError
 from minder.model.evidence import Evidence, Signal, Verdict
 from minder.model.observation import MachineView, Observation, WorkerView
 from minder.model.probes import Measurement, ProbeResult
@@ -77,6 +79,7 @@ class Launcher:
     faults: dict[str, str] = field(default_factory=dict)  # probe to its own word, or "compared" where only a comparison shows it
     probed: dict[str, int] = field(default_factory=dict)  # operation to how often it was asked for
     probes_take: int = 2  # so often it is asked until they are done
+    pairs_take: int = 1
 
 
 class FakeFleet:
@@ -89,6 +92,8 @@ class FakeFleet:
         self.captured: list[str] = []
         self.offers: list[str] = []  # of each launcher
         self.groups = ReplayGroups()
+        self.unknown: set[str] = set()  # machines without an address
+        self.meetings: list[tuple[str, str, str, str]] = []  # own, peer, role, secret
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -127,10 +132,30 @@ class FakeFleet:
 
     def _result(self, item: Launcher, probe: Mapping[str, Any]) -> ProbeResult:
         now_s = self._clock.now_s()
+        if probe["id"] == "pair":
+            return self._pair_result(probe["pair"], now_s)
         if probe["id"] != "replay":
             return probe_result(str(probe["id"]), item, now_s)
         faulty = [name for name, launcher in self.launchers.items() if "replay" in launcher.faults]
         return self.groups.result(probe["replay"], faulty, now_s)
+
+    def address(self, machine: str) -> str:
+        if machine in self.unknown:
+            raise BadInputError(f"{machine} has no address")
+        return f"10.0.0.{1 + self.machines.index(machine)}"
+
+    def _pair_result(self, order: Mapping[str, Any], now_s: float) -> ProbeResult:
+        """faults["pair"]: "slow" or "failed" of a machine; a link of two by the other's name."""
+        names = {self.address(name): name for name in self.machines if name not in self.unknown}
+        ends = {names[order[end]]: self.launchers[names[order[end]]].faults.get("pair", "") for end in ("own", "peer")}
+        self.meetings.append((order["own"], order["peer"], order["role"], order["secret"]))
+        if "failed" in ends.values() or set(ends.values()) == set(ends):
+            return ProbeResult("pair", 1, "failed", "no contact", started_s=now_s)
+        rates = [1e7 if state == "slow" else 1e9 for state in ends.values()]
+        measures = [
+            Measurement(f"pair_{way}_bandwidth", rate, "B/s", "higher") for way, rate in zip(("send", "receive"), rates, strict=True)
+        ]
+        return ProbeResult("pair", 1, "measured", "", tuple(measures), started_s=now_s)
 
     def _probe(self, item: Launcher, body: Mapping[str, Any]) -> Any:
         if item.silent:
@@ -140,7 +165,7 @@ class FakeFleet:
         operation = str(body["operation"])
         item.probed[operation] = item.probed.get(operation, 0) + 1
         results = [to_json(self._result(item, probe)) for probe in body["probes"]]
-        done = item.probed[operation] >= item.probes_take
+        done = item.probed[operation] >= (item.pairs_take if body["probes"][0]["id"] == "pair" else item.probes_take)
         return {"state": "done" if done else "running", "results": results if done else results[:1]}
 
     def views(self) -> dict[str, MachineView]:
@@ -195,6 +220,9 @@ def probe_result(name: str, item: Launcher, now_s: float) -> ProbeResult:
     if fault in ("", "compared"):
         state = Measurement("state", 0.0 if fault else 1.0, "", "same", bad="fail")
         return ProbeResult(name, 1, "measured", measures=(state,) if name == "links" else (), started_s=now_s, seconds=1.0)
+    if fault in ("fast", "slow"):
+        speed = Measurement("speed", 1e11 if fault == "fast" else 1e10, "B/s", "higher")
+        return ProbeResult(name, 1, "measured", measures=(speed,), started_s=now_s, seconds=1.0)
     return ProbeResult(name, 1, "failed", fault, started_s=now_s, seconds=1.0)
 
 
@@ -289,8 +317,8 @@ class World:
             offers = OFFERED | probing | replays
             return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, offers=offers, **facts)
 
-        diagnosing = Diagnosing(state, ledger, self.fleet, self.policy, self.clock, context, recovery)  # type: ignore[arg-type]
         held = HeldJob(state, ledger, self.policy, self.clock, context)
+        diagnosing = Diagnosing(held, self.fleet, recovery, Paths(self.fleet.address))  # type: ignore[arg-type]
         replaying = Replaying(held, self.fleet, recovery, Parallelism(data=len(MACHINES)))  # type: ignore[arg-type]
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(
@@ -298,6 +326,7 @@ class World:
         )  # fmt: skip
         beside = Beside(state, ledger, self.fleet, self.clock)  # type: ignore[arg-type]
         stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside, replaying=replaying)
+        stages = replace(stages, pair_news=PairNews(state, ledger))
         controller = Controller(state, stages, ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 

@@ -50,6 +50,7 @@ class Watch:
         self._diagnosis = ""  # the one that holds the job
         self._over: set[str] = set()  # operations with a result
         self._groups: dict[tuple[str, str], str] = {}  # operation of a replay's phase, and machine, to its group
+        self._secrets: dict[str, set[str]] = {}  # secret of a pair test to the machines that know it
         self._meetings: dict[tuple[int, int], tuple[str, str]] = {}  # generation and port to the phase and the group that meets there
         self._held_s = 0.0  # since when, by the clock that cannot be set
         self._asked: set[str] = set()  # orders of another version of the code
@@ -126,6 +127,11 @@ class Watch:
             self.fail("no eviction by a probe that said nothing", f"{name} of {event.payload['machines']}")
         if decision["verdict"]["sources"] == ["replay"] and not all("bits" in item.faults for item in gone):
             self.fail("no eviction by a replay of a machine that computes right", f"{name} of {event.payload['machines']}")
+        if decision["verdict"]["sources"] == ["pairs"] and not all(item.slow_link for item in gone):
+            self.fail("no eviction by pair tests of a machine whose link is well", f"{name} of {event.payload['machines']}")
+        proven = {"pairs", "probes", "whatif", "replay", "order"} & set(decision["verdict"]["sources"])
+        if decision["trouble"] == "slow" and self._schedule.slow == "prove" and not proven:
+            self.fail("a slow machine goes with a proof, where the site wants one", name)
         if name in self._rejected:
             self.fail("a rejection is honoured", name)
         if self._policy.approval == "required" and name not in self._approved and not self._ordered & set(decision["machines"]):
@@ -148,8 +154,17 @@ class Watch:
             self.fail("an intent before each action", f"{body['operation']} on {machine}")
         if name != self._diagnosis and not body.get("force"):
             self.fail("only a job that stands for it is tested", f"{body['operation']} on {machine}")
+        if "pair" in body["probes"][0]:
+            self._meets(body["probes"][0]["pair"], machine)
         if "replay" in body["probes"][0]:
             self._replays(str(body["operation"]), machine, body["probes"][0]["replay"])
+
+    def _meets(self, order: Mapping[str, Any], machine: str) -> None:
+        """Two machines of the job as it stands know a secret, and no third one."""
+        both = self._secrets.setdefault(str(order["secret"]), set())
+        both.add(machine)
+        if len(both) > 2:
+            self.fail("a meeting is of two machines", ", ".join(sorted(both)))
 
     def _replays(self, phase: str, machine: str, order: Mapping[str, Any]) -> None:
         """A machine is ordered into a group: of one phase into one, which meets where nothing else does."""

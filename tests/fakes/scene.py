@@ -20,17 +20,18 @@ from unittest.mock import patch
 from invariants import Watch
 from rendezvous_fake import FakeHost
 from schedule import MACHINES, STANDBYS, Action, Schedule
-from sim_fleet import PROBES_S, SimClock, SimFleet, SimMachines
+from sim_fleet import PROBES_S, SimClock, SimFleet, SimMachines, address_of
 
 import minder.app.build
 from minder.act.controller import job_work, recover, step
 from minder.act.controller.captures import Connections
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig, StandbyConfig
+from minder.diagnose.verdicts.live import live_rules
 from minder.model.batch_ranges import batch_of_step, parse_ranges
 from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
 from minder.model.evidence import CaptureFinding, Evidence, Suspect
-from minder.model.observation import Observation
+from minder.model.observation import Observation, RuleResult
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.orders import order_eviction, order_restart
 from minder.record.incidents.skips import order_skip
@@ -111,6 +112,28 @@ class SimWitnesses:
     def close(self) -> None: ...
 
 
+class SlowRule:
+    """What telemetry would say of a slow machine, true or not, while the job steps."""
+
+    name = "slowdown"
+
+    def observe(self, observation: Observation) -> RuleResult:
+        world, job = SimWitnesses.world, observation.job
+        now_s, steady_s = observation.now_s, world.clock.steady_s()
+        if job is None or steady_s - world.stepped_s > 2.0:
+            return RuleResult()
+        said = [item for item in world.running() if steady_s < item.slow_until_s and item.name in job.machines]
+        return RuleResult(
+            tuple(
+                Suspect(
+                    now_s, self.name, "machine", (item.name,), "slowdown", 0.95, job.generation_start_s, item.slow_tier,  # type: ignore[arg-type]
+                    (Evidence("steps", item.name, "slower than its peers"),),
+                )
+                for item in said
+            )
+        )  # fmt: skip
+
+
 def _stopped(machine: str, now_s: float) -> Suspect:
     evidence = (Evidence("stacks", machine, "stopped"),)
     return Suspect(now_s, "stacks", "machine", (machine,), "stall", 0.9, now_s, "evict", evidence)
@@ -125,9 +148,16 @@ class Scene:
         self.world = SimMachines(self.clock, (*MACHINES, *STANDBYS))
         SimWitnesses.world = self.world
         at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
-        machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
+        machines = tuple(
+            MachineConfig(name=name, standby=name in STANDBYS, job_address=address_of(name, self.world.by_name), **at)
+            for name in (*MACHINES, *STANDBYS)
+        )
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
-        policy |= {"ladder": {"order": schedule.ladder}, "rollback": schedule.rollback, "skip_batches": schedule.skip}
+        policy |= {
+            "ladder": {"order": schedule.ladder, "slow_machines": schedule.slow},
+            "rollback": schedule.rollback,
+            "skip_batches": schedule.skip,
+        }
         policy["max_skipped_batches"] = 2
         sizes = {"min_machines": schedule.least or None, "grow_after_s": schedule.grow_s, "checkpoints_any_size": True}
         sizes["checkpoints_compatible"] = True  # there are none
@@ -424,6 +454,16 @@ class Scene:
     def _do_unskip(self, action: Action) -> None:
         order_skip(self.people, JOB, None, True, "it was no good idea", "ann")
 
+    def _do_slow(self, action: Action) -> None:
+        """A rule says for so long that the machine slows the job down. flag: what that rule may do alone; "link": its link is slow indeed,
+        "none": it is, and no rule says so."""
+        item = self.world.by_name[action.machine]
+        item.slow_link = item.slow_link or action.flag in ("link", "none")
+        item.was_ill = item.was_ill or item.slow_link
+        if action.flag != "none":
+            item.slow_until_s = self.clock.steady_s() + action.amount
+            item.slow_tier = "page" if action.flag == "page" else "evict"
+
     def _do_clock(self, action: Action) -> None:
         self.clock.set_forward(action.amount)
 
@@ -448,6 +488,7 @@ def simulated() -> Iterator[Path]:
     names = {
         (recover, "RendezvousHost"): FakeHost,
         (minder.app.build, "StepTraces"): lambda *unused: None,
+        (minder.app.build, "live_rules"): lambda *given: [*live_rules(*given), SlowRule()],
         (minder.app.build, "build_source"): lambda admission: Quiet(),
         (minder.app.build, "open_aligner"): lambda admission: Quiet(),
         (minder.app.build, "Fleet"): lambda *unused, **more: SimFleet(SimWitnesses.world),

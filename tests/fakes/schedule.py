@@ -12,7 +12,7 @@ __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
 SPARE = frozenset({"standby_died", "no_standby", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
 FAULTS = frozenset(
-    {"bad_batch", "update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"}
+    {"bad_batch", "update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order", "slow"}
 )
 
 
@@ -30,7 +30,7 @@ class Action:
 @dataclass(frozen=True)
 class Schedule:
     """approval: as in policy.approval; on_timeout: what the site wants then. ladder: as policy.ladder.order. least: min_machines, 0: not
-    set. grow_s: as grow_after_s. rollback, skip: as policy.rollback, policy.skip_batches."""
+    set. grow_s: as grow_after_s. rollback, skip: as policy.rollback, policy.skip_batches. slow: as policy.ladder.slow_machines."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -41,6 +41,7 @@ class Schedule:
     grow_s: float = 0.0
     rollback: str = "auto"
     skip: str = "auto"
+    slow: str = "evict"
 
     @property
     def only_spares(self) -> bool:
@@ -96,6 +97,12 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "bad_batch": (2, lambda dice, at_s: Action(at_s, "bad_batch", amount=dice.choice([2, 2, 5]), flag=dice.choice(["-1", "-1", "1", "3"]))),
     "skip": (1, lambda dice, at_s: Action(at_s, "skip", amount=dice.choice([-3, 1, 4]))),
     "unskip": (1, lambda dice, at_s: Action(at_s, "unskip")),
+    "slow": (
+        3,
+        lambda dice, at_s: Action(
+            at_s, "slow", _machine(dice), dice.choice([30.0, 120.0, 1e9]), dice.choice(["evict", "page", "link", "none"])
+        ),
+    ),
     "clock": (1, lambda dice, at_s: Action(at_s, "clock", "", dice.choice([-3600.0, -30.0, 30.0, 3600.0]))),
 }
 
@@ -120,7 +127,8 @@ def draw(seed: int) -> Schedule:
     least = dice.choice([0, 0, 2, 3])
     grow_s = dice.choice([0.0, 20.0]) if least else 0.0
     rollback, skip = (dice.choice(["auto", "auto", "off"]) for _ in range(2))
-    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, grow_s, rollback, skip)
+    slow = dice.choice(["evict", "prove"])
+    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, grow_s, rollback, skip, slow)
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

@@ -17,10 +17,10 @@ from minder.model.clock import FakeClock
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Signal
 from minder.model.observation import MachineView, WorkerView
-from minder.model.probes import ProbeResult
+from minder.model.probes import Measurement, ProbeResult
 from minder.wire.codec import to_json
 
-__all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
+__all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines", "address_of"]
 
 STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S, BESIDE_S = 1.0, 4.0, 2.0, 0.5, 12.0, 6.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
@@ -77,6 +77,9 @@ class SimMachine:
     warm: bool = False  # asked for processes of a version beside its ranks
     skipped: str = ""  # batches that its worker was asked to leave out
     asked: int = 0  # the generation in which its loader asked for them
+    slow_until_s: float = 0.0  # it is said to slow the job down
+    slow_tier: str = ""  # by a rule that may evict, or page
+    slow_link: bool = False  # pair tests show it
 
     @property
     def has_full_disk(self) -> bool:
@@ -247,6 +250,11 @@ class SimMachines:
             item.begin_again(self.clock.steady_s())
 
 
+def address_of(machine: str, names: Iterable[str]) -> str:
+    """On the job's network."""
+    return f"10.9.0.{1 + list(names).index(machine)}"
+
+
 class SimFleet:
     """One controller's view of the machines. dead: nothing that it still asks for reaches anybody."""
 
@@ -347,12 +355,23 @@ class SimFleet:
         """A full disk is seen, and a fault of the links while it lasts; what kills a job's processes is not. What computes other bits is
         seen by a replay."""
         clock, probe = self._world.clock, str(asked["id"])
+        if probe == "pair":
+            return self._pair(asked["pair"])
         if probe == "replay":
             faulty = [name for name, other in self._world.by_name.items() if "bits" in other.faults]
             return self._world.groups.result(asked["replay"], faulty, clock.now_s())
         full = probe in ("disk", "space") and "disk" in item.faults
         failed = full or (probe == "links" and clock.steady_s() < item.probe_fails_until_s)
         return ProbeResult(probe, 1, "failed" if failed else "measured", "it found a fault" if failed else "", started_s=clock.now_s())
+
+    def _pair(self, order: Mapping[str, Any]) -> ProbeResult:
+        """What the machine sends to its peer, and what it receives."""
+        links = {address_of(name, self._world.by_name): item.slow_link for name, item in self._world.by_name.items()}
+        rates = [1e7 if links[order[end]] else 1e9 for end in ("own", "peer")]
+        measures = [
+            Measurement(f"pair_{way}_bandwidth", rate, "B/s", "higher") for way, rate in zip(("send", "receive"), rates, strict=True)
+        ]
+        return ProbeResult("pair", 1, "measured", "", tuple(measures), started_s=self._world.clock.now_s())
 
     def _answers(self, item: SimMachine) -> bool:
         return item.up and not (item.state == "starting" and item.launcher_back_s is not None)

@@ -87,8 +87,12 @@ def test_a_disk_is_written_with_fsync_and_read_back_and_nothing_stays(tmp_path: 
     found = disk.measure({"folder": str(tmp_path), "size_bytes": 4 << 20})
     assert found.state == "measured", found.detail
     assert all(value(found, name) > 0 for name in ("disk_write", "disk_read", "disk_fsync", "disk_free"))
-    assert found.facts["folder"] == str(tmp_path) and found.facts["file_system"] != "?"
+    assert found.data["folder"] == str(tmp_path) and found.facts["file_system"] != "?"
     assert list(tmp_path.iterdir()) == []
+    other = tmp_path / "another-machine"
+    other.mkdir()
+    again = disk.measure({"folder": str(other), "size_bytes": 4 << 20})
+    assert again.facts == found.facts, "equal disks are compared, whatever their folder is called"
 
 
 @pytest.mark.parametrize(

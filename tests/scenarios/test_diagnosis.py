@@ -1,4 +1,5 @@
-"""A job that stands to be tested, for real: a crash that names no machine comes twice; a disk without room, which only a probe sees."""
+"""A job that stands to be tested, for real: a crash that names no machine comes twice; a disk without room, which only a probe sees; a
+machine that sends slowly, which only pair tests see."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def test_a_job_is_tested_while_it_stands_and_trains_again(case: str, tmp_path: P
         pytest.skip(str(error))
     print(diagnosis.table([played]))
     assert played.rungs[:2] == ["reattempt", "diagnose"]
-    if case == "disk-full":
+    if case == "slow-sender":
+        assert played.evicted == [diagnosis.SLOW] and played.rungs[2] == "evict", played
+        assert played.found.endswith(f"m{diagnosis.SLOW} is slow"), "and nothing else of the pair tests"
+    elif case == "disk-full":
         assert played.evicted == [diagnosis.FULL] and played.rungs[2] == "evict" and "the disk is full" in played.found
     else:
         assert played.evicted == [] and played.rungs[2] in ("trial", "reattempt")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from minder.ingest.sources.events import read_events
+from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import Played, play
 from minder.simulate.lab.capabilities import find_capabilities
@@ -94,4 +95,19 @@ def test_no_verdict_rests_on_the_injectors_fingerprints(fault: str, tmp_path: Pa
 def test_process_groups_are_machines_enough_where_there_is_no_root(tmp_path: Path) -> None:
     played = run("hang", tmp_path, mode="processes", telemetry="scrape")
     assert played.outcome.wrong == ()
+    assert played.comparison.equal, played.comparison.detail
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("fault", ["slow-link", "slow-cpu"])
+def test_where_a_proof_is_wanted_a_slow_machine_goes_after_its_job_was_tested(fault: str, tmp_path: Path) -> None:
+    """The exchange of data by pairs shows a slow link, the probes of speed a slow processor; on a busy host neither may be judged, and
+    then a person is called and no machine goes."""
+    played = run(fault, tmp_path, slow_machines="prove")
+    climbed = [event.payload["decision"]["rung"] for event in played.events if event.kind == kinds.INTENT and "decision" in event.payload]
+    assert climbed[0] == "diagnose", climbed
+    assert any(event.kind == kinds.PAIRS for event in played.events)
+    assert set(played.outcome.evicted) <= {played.target}
+    if fault == "slow-link":
+        assert played.outcome.evicted == (played.target,)
     assert played.comparison.equal, played.comparison.detail

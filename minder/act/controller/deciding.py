@@ -73,6 +73,7 @@ class Deciding:
         self._take_answers(now_s)
         for part in (*self._stages.holds, self._stages.beside):
             self._tick.backlog.put(() if part is None else part.take_items())
+        self._tick.backlog.put(() if self._stages.pair_news is None else self._stages.pair_news.take_items(now_s))
         self._decide(now_s)
         self._resume()
 

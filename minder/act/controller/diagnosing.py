@@ -5,6 +5,9 @@ workers); the probes run; what they measured, with the judgement; the result; a 
 found is decided on like everything else: a machine goes, or the next rung is climbed. Where neither is done (a pause, a question to an
 operator, no rung), the job is started again as it was, by this operation itself.
 
+Where a machine is suspected of being slow, or the job hangs, its machines exchange data by pairs besides
+(minder.act.controller.pair_rounds), and a machine that is slow or faulty with two others goes too.
+
 Every launcher knows the operation by its name. So a controller that takes over asks for the same tests and starts nothing twice, and one
 that finds the result decides on it. `policy.diagnose_limit_s` ends the tests whatever is missing; a person's pause, or order to restart,
 does at once.
@@ -17,35 +20,41 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.held import Held, HeldJob, Hold, MakeContext, Suspends
-from minder.act.controller.state import JobState
-from minder.act.policy.config import PolicyConfig
+from minder.act.controller.held import Held, HeldJob, Hold, Suspends
+from minder.act.controller.pair_rounds import PairRounds, Paths
+from minder.act.policy.proof import SOURCE as OF_PAIRS
 from minder.act.recovery.generation_plan import machine_order
 from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful
 from minder.diagnose.diagnostics.judgement import judge_machines
 from minder.edge.probes.contract import PROBES, find_programs
-from minder.model.clock import Clock
 from minder.model.decision import Decision
 from minder.model.errors import WireError
 from minder.model.evidence import Evidence, Verdict
 from minder.model.history import LedgerEvent
+from minder.model.pairs import PairGraph
 from minder.model.probes import ProbeJudgement, ProbeResult
-from minder.record.incidents import Ledger, kinds
+from minder.record.incidents import kinds
+from minder.record.incidents.pairs import fold_pairs, pairs_payload
 from minder.record.incidents.probes import fold_probes, past_results, probes_payload, read_past
+from minder.record.incidents.timeline import describe
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
-__all__ = ["SOURCE", "Diagnosing", "probe_evidence", "probe_verdict"]
+__all__ = ["SOURCE", "Diagnosing", "pair_verdicts", "probe_evidence", "probe_verdict"]
 
 SOURCE = "probes"  # of verdicts
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
 _SURE = 0.95
+_OF_SPEED = ("links", "device_health", "memory", "loopback", "gemm")  # of a job that is stopped because a machine is slow
+_PAIRS_SHARE = 0.5  # of the limit: the probes have the rest
+_SUSPECTED_S = 3600.0  # so long a suspicion that a machine is slow is worth a test at the next stop
 
 
 @dataclass(slots=True)
 class _Run(Held):
     """One diagnosis. number: of the round. answers: machine to its results, of those that are done; partial: of the others. troubled_s:
-    since when a machine has not answered or refused."""
+    since when a machine has not answered or refused. slow: the job was stopped because a machine is slow. by_pairs: machines are to be
+    tested by pairs; pairs: those tests, once they have begun."""
 
     names: tuple[str, ...]
     number: int = 1
@@ -53,6 +62,9 @@ class _Run(Held):
     partial: dict[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
     untested: dict[str, str] = field(default_factory=dict)
     troubled_s: dict[str, float] = field(default_factory=dict)
+    slow: bool = False
+    by_pairs: bool = False
+    pairs: PairRounds | None = None
 
 
 class Diagnosing(Hold[_Run]):
@@ -61,12 +73,10 @@ class Diagnosing(Hold[_Run]):
     action: Literal["diagnose"] = "diagnose"
     part = "diagnosis"  # of a tick
 
-    def __init__(
-        self, state: JobState, ledger: Ledger, fleet: Fleet, config: PolicyConfig, clock: Clock,
-        context: MakeContext, recovery: Suspends,
-    ) -> None:  # fmt: skip
-        super().__init__(HeldJob(state, ledger, config, clock, context), recovery, "tests")
-        self._fleet = fleet
+    def __init__(self, held: HeldJob, fleet: Fleet, recovery: Suspends, paths: Paths | None = None) -> None:
+        """paths: how the machines reach each other; None: they are not tested by pairs."""
+        super().__init__(held, recovery, "tests")
+        self._fleet, self._paths = fleet, paths
 
     @property
     def limit_s(self) -> float:
@@ -74,12 +84,19 @@ class Diagnosing(Hold[_Run]):
 
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
         machines = machine_order(self._state.rank_machine)
+        slow = decision.trouble == "slow"
         names = self._chosen(decision, machines)
-        return _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s, names)
+        run = _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s, names, slow=slow)
+        run.by_pairs = (
+            self._paths is not None and len(machines) > 1 and (slow or decision.trouble == "hang" or self._is_slow_suspected(run))
+        )
+        return run
 
     def _go_on(self, run: _Run) -> None:
         if self._state.phase == "suspended":
             self._begin_tests(run)
+        elif run.by_pairs:
+            self._test_pairs(run)
         else:
             self._ask(run)
 
@@ -88,19 +105,29 @@ class Diagnosing(Hold[_Run]):
 
     def _chosen(self, decision: Decision, machines: Sequence[str]) -> tuple[str, ...]:
         """Every probe of one machine; alignment where numbers are in doubt, or are due to be looked at."""
+        if decision.trouble == "slow":
+            return tuple(name for name in PROBES if name in _OF_SPEED)
         due = decision.trouble == "nan" or self._is_alignment_due(machines)
         programs = find_programs()
         return tuple(name for name in PROBES if "peers" not in programs[name].probe.needs and (name != "alignment" or due))
 
     def _is_alignment_due(self, machines: Sequence[str]) -> bool:
+        """The job has run for so long without it, or a gradient or a loss went wrong (a spike of five times, say) since the last one."""
         since_s = self._clock.now_s() - self._config.alignment_after_s
         begun_s = max((event.time_s for event in self._held.events(kinds.JOB_REGISTERED)), default=since_s)
-        aligned = (
-            run
+        aligned = [
+            run.event_id
             for run in fold_probes(self._held.events(kinds.PROBES))
             if run.machine in machines and run.time_s > since_s and any(item.probe == "alignment" for item in run.results)
-        )
-        return begun_s <= since_s and next(aligned, None) is None
+        ]
+        odd = (event.id for event in self._held.events(kinds.VERDICT) if event.payload.get("cause") == "numeric" and event.time_s > since_s)
+        return (begun_s <= since_s and not aligned) or max(odd, default=0) > max(aligned, default=0)
+
+    def _is_slow_suspected(self, run: _Run) -> bool:
+        """Whether a rule, or what-if, said within the hour that the job is slow: this is the next stop."""
+        now_s, events = self._clock.now_s(), self._held.events(kinds.VERDICT)
+        said = (event.payload for event in events if now_s - event.time_s <= _SUSPECTED_S and event.id < run.event_id)
+        return any(item.get("cause") == "slowdown" and item.get("kind") != "recovered" and item.get("tier") != "watch" for item in said)
 
     def _begin_tests(self, run: _Run) -> None:
         """As soon as no rank runs any more, or could have ended by now."""
@@ -109,8 +136,9 @@ class Diagnosing(Hold[_Run]):
         self._held.phase(run, "suspend", "end")
         self._held.phase(run, "diagnose", "begin", ", ".join(run.names))
         self._state.phase = "diagnosing"
-        self.on_say(f"testing {len(run.machines)} machines of {self._state.name} while it stands: {', '.join(run.names)}")
-        self._ask(run)
+        pairs = " and, first, by pairs" if run.by_pairs else ""
+        self.on_say(f"testing {len(run.machines)} machines of {self._state.name} while it stands: {', '.join(run.names)}{pairs}")
+        self._go_on(run)
 
     def _ask(self, run: _Run) -> None:
         wanted = [name for name in run.machines if name not in run.answers and name not in run.untested]
@@ -148,18 +176,41 @@ class Diagnosing(Hold[_Run]):
     def _end_round(self, run: _Run) -> None:
         """A fault that only a comparison shows is measured again, by all machines: it is compared with theirs."""
         self._write_results(run)
-        again = doubtful(self._rounds(run)) if run.number == 1 else ()
+        again = doubtful(self._rounds(run), run.slow) if run.number == 1 else ()
         if not again:
             self._settle(run, "")
             return
         run.number, run.names, run.answers, run.partial = 2, again, {}, {}
         self.on_say(f"measuring again what only a comparison shows: {', '.join(again)}")
 
+    def _test_pairs(self, run: _Run) -> None:
+        """The short test first: the probes of a busy machine may use up the time. Where an earlier controller has done it, it is done."""
+        if run.pairs is None and self._paths is not None and self._graph(run) is None:
+            run.pairs = PairRounds(run.operation_id, run.generation, run.machines, self._fleet, self._clock, self._paths)
+        if run.pairs is not None:
+            self._ledger.check_fence()
+            run.pairs.tick()
+        if run.pairs is None or run.pairs.is_over or self._passed_s(run) > _PAIRS_SHARE * self.limit_s:
+            self._write_pairs(run)
+            run.by_pairs = False
+            self._ask(run)
+
+    def _write_pairs(self, run: _Run) -> None:
+        """What the tests by pairs say so far, once."""
+        if run.pairs is not None and run.pairs.graph.edges and self._graph(run) is None:
+            self._held.append(run, kinds.PAIRS, pairs_payload(run.pairs.graph, by="minder", why="diagnose"))
+
+    def _graph(self, run: _Run) -> PairGraph | None:
+        """As it is in the ledger."""
+        found = fold_pairs(self._held.own(run, kinds.PAIRS))
+        return found[-1].graph if found else None
+
     def _end(self, run: _Run, why: str) -> None:
         run.answers |= {name: found for name, found in run.partial.items() if name not in run.answers}
         left = [name for name in run.machines if name not in run.answers and name not in run.untested]
         run.untested |= dict.fromkeys(left, why or f"not done within {self._config.diagnose_limit_s:.0f} s")
         self._write_results(run)
+        self._write_pairs(run)
         self._settle(run, why)
 
     def _write_results(self, run: _Run) -> None:
@@ -174,10 +225,11 @@ class Diagnosing(Hold[_Run]):
 
     def _settle(self, run: _Run, why: str) -> None:
         """From what is in the ledger, so that a controller that takes over comes to the same. why: what ended it before its time."""
-        found = conclude(run.machines, self._rounds(run), run.untested)
+        found = conclude(run.machines, self._rounds(run), run.untested, run.slow)
         for phase in ("suspend", "diagnose"):
             self._held.phase(run, phase, "end")
-        detail = f"ended before its time: {why}" if why else found.words()
+        said = "; ".join([found.words(), *(describe(event) for event in self._held.own(run, kinds.PAIRS))])
+        detail = f"ended before its time: {why}" if why else said
         self._held.complete(run, "failed" if why else "done", detail)
         verdicts = self._verdicts(run, found)
         if verdicts or why:  # the person that ends the tests ends the climb: only what was found by then is decided on
@@ -187,9 +239,13 @@ class Diagnosing(Hold[_Run]):
 
     def _verdicts(self, run: _Run, found: Diagnosis) -> list[Verdict]:
         """On each machine with a fault of its own, in the ledger once."""
-        verdicts = [probe_verdict(name, items, self._clock.now_s(), run.since_s) for name, items in found.failed.items()]
-        self._held.say_verdicts(run, verdicts, SOURCE)
-        return verdicts
+        now_s, graph = self._clock.now_s(), self._graph(run)
+        by_probes = [probe_verdict(name, items, now_s, run.since_s) for name, items in found.failed.items()]
+        by_pairs = [] if graph is None else pair_verdicts(graph, now_s, run.since_s)
+        by_pairs = [item for item in by_pairs if not found.failed.keys() & set(item.machines)]
+        self._held.say_verdicts(run, by_probes, SOURCE)
+        self._held.say_verdicts(run, by_pairs, OF_PAIRS)
+        return [*by_probes, *by_pairs]
 
     def _rounds(self, run: _Run) -> list[TestRound]:
         events = self._held.own(run, kinds.PROBES)
@@ -201,6 +257,18 @@ def probe_verdict(machine: str, faults: Sequence[ProbeJudgement], now_s: float, 
     """A machine that its own test found faulty: evidence that belongs to the machine."""
     evidence = tuple(probe_evidence(item, since_s) for item in faults)
     return Verdict(now_s, "machine", "evict", (machine,), "explicit", _SURE, since_s, evidence, (), (SOURCE,))
+
+
+def pair_verdicts(graph: PairGraph, now_s: float, since_s: float) -> list[Verdict]:
+    """A verdict on each machine that failed, or was slow, with two others, one of them proven good. A link is no machine's own."""
+    named = [node for node in graph.nodes if node.state in ("faulty", "slow")]
+    return [
+        Verdict(
+            now_s, "machine", "evict", (node.machine,), "explicit", _SURE, since_s,
+            (Evidence(OF_PAIRS, node.machine, f"pair tests: {node.state}: {node.reason}", since_s=since_s),), (), (OF_PAIRS,),
+        )
+        for node in named
+    ]  # fmt: skip
 
 
 def probe_evidence(item: ProbeJudgement, since_s: float) -> Evidence:

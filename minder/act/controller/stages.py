@@ -22,6 +22,7 @@ from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
 from minder.act.controller.measures import Measures
+from minder.act.controller.pair_news import PairNews
 from minder.act.controller.pool import Admits
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.replaying import Replaying
@@ -167,6 +168,7 @@ class Stages:
     diagnosing: Diagnosing | None = None  # tests a job's machines while it stands; None where minder cannot
     replaying: Replaying | None = None  # replays a job on groups of its machines while it stands
     beside: Beside | None = None  # quick probes beside a restart
+    pair_news: PairNews | None = None  # pair tests that a person ordered
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     pool_size: PoolSize | None = None  # how many standbys the job should have; None of a job that is only watched
     sizes: tuple[int, int] = (0, 0)  # machines that the job has at least, and at full size; (0, 0): its size never changes

@@ -121,6 +121,7 @@ class StandbyTests:
         self._tests[machine] = _Test(machine, body, self._clock.steady_s(), self._ask(machine, body))
 
     def _ask(self, machine: str, body: Mapping[str, Any]) -> Future[dict[str, Mapping[str, Any] | WireError]]:
+        self._ledger.check_fence()  # the leader's machines: who leads no longer asks them for nothing
         return self._threads.submit(self._fleet.probes, {machine: body}, "launcher", _WAIT_S)
 
     def _turn(self, test: _Test) -> None:

@@ -50,6 +50,8 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
     if item.times is None:
         return None
     past = _used(item.rung, verdict.failures, history, context.now_s - window_s)
+    if blame.trouble == "slow":
+        past = _used_for(item.rung, verdict.machines, history, context.now_s - window_s)
     used = blame.seen if item.rung == "reattempt" else len(past)
     if used >= item.times:
         found = next((climb.finding for climb in reversed(past) if climb.finding), "")
@@ -128,6 +130,16 @@ def _used(rung: str, failures: Iterable[Failure], history: History, since_s: flo
     """When the job climbed this rung for one of these failures, oldest first."""
     wanted = list(failures)
     return [item for item in history.climbs if item.rung == rung and item.time_s >= since_s and _is_same(item, wanted)]
+
+
+def _used_for(rung: str, machines: Iterable[str], history: History, since_s: float) -> list[Climb]:
+    """When the job climbed this rung because one of these machines was slow, oldest first: slowness has no failure to be known by."""
+    named = set(machines)
+    return [
+        item
+        for item in history.climbs
+        if item.rung == rung and item.trouble == "slow" and item.time_s >= since_s and named & set(item.suspects)
+    ]
 
 
 def _is_same(item: Climb, failures: Iterable[Failure]) -> bool:

@@ -32,6 +32,7 @@ def ladder_json(config: PolicyConfig) -> dict[str, Any]:
     return {
         "order": ladder.order if ladder.rungs is None else "own",
         "network_alerts": ladder.network_alerts,
+        "slow_machines": ladder.slow_machines,
         "window_seconds": ladder.window_s,
         "distrust_evictions": ladder.distrust_evictions,
         "distrust_window_seconds": ladder.distrust_window_s,

@@ -123,7 +123,9 @@ _ORDERS: dict[str, tuple[Rung, ...]] = {
 class LadderConfig(_Strict):
     """What is done about which trouble, in order (docs/ladder.md). order: `default`, or `published` for the paper's. rungs: a ladder of
     the site's own, from the first rung to the last before a person; not set: those of `order`. network_alerts: what two alerts of one
-    machine's links within five minutes lead to. window_s: so long a climb is remembered. distrust_evictions: a machine that was evicted
+    machine's links within five minutes lead to. slow_machines: `evict` as the rules say, or `prove`: only once traced steps,
+    pair tests or probes say that the machine costs the time, and the job is stopped and tested for that. window_s: so long a climb is
+    remembered. distrust_evictions: a machine that was evicted
     so often within `distrust_window_s`, in any job, is given no ranks before it has passed an offline test; 0: never asked.
     distrust_window_s: seconds of that. demote_below: a rule evicts no longer where the upper bound of its confirmed rate is below this
     share; 0: never."""
@@ -131,6 +133,7 @@ class LadderConfig(_Strict):
     order: Literal["default", "published"] = "default"
     rungs: tuple[Rung, ...] | None = None
     network_alerts: Literal["page", "evict"] = "page"
+    slow_machines: Literal["evict", "prove"] = "evict"
     window_s: float = Field(default=86_400.0, gt=0, le=86_400)
     distrust_evictions: int = Field(default=2, ge=0)
     distrust_window_s: float = Field(default=7 * 86_400.0, gt=0)
@@ -153,7 +156,9 @@ class LadderConfig(_Strict):
     @property
     def steps(self) -> tuple[Rung, ...]:
         """All rungs in order, a person last."""
-        return (*(_ORDERS[self.order] if self.rungs is None else self.rungs), PERSON)
+        known = _ORDERS[self.order] if self.rungs is None else self.rungs
+        proves = self.slow_machines == "prove" and not any(item.rung == "diagnose" and "slow" in item.on for item in known)
+        return (*((_with_slow(item) if proves else item) for item in known), PERSON)
 
     def climb(self, trouble: str) -> Sequence[tuple[int, Rung]]:
         """(rank, rung) of those that are for this trouble, from the first to the last. Network alerts that page have a person only."""
@@ -165,6 +170,11 @@ class LadderConfig(_Strict):
     def rank(self, rung: str, trouble: str) -> int:
         """Of a rung for this trouble, as it stands now; 0 where the ladder has none, as of a decision of other settings."""
         return next((rank for rank, item in self.climb(trouble) if item.rung == rung), 0)
+
+
+def _with_slow(item: Rung) -> Rung:
+    """The tests of a job that stands are for a slow machine too."""
+    return item.model_copy(update={"on": (*item.on, "slow")}) if item.rung == "diagnose" else item
 
 
 def read_ladder(values: Any) -> LadderConfig:

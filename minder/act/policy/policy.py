@@ -16,6 +16,7 @@ from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.ladder import ACTION_OF, Rung
 from minder.act.policy.price import price, price_of
+from minder.act.policy.proof import unproven, weigh
 from minder.act.policy.resize import with_joins
 from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, RungName, Size
 from minder.model.evidence import TIER_ORDER, Verdict
@@ -112,9 +113,10 @@ class Policy:
         Where another than a restart was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where
         the day has seen too many restarts.
         """
-        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
+        weighed = [weigh(verdict, history, context.now_s) for verdict in verdicts]
+        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(weighed, key=_urgency)]
         blamed.sort(key=lambda item: -self._highest(item[1]))  # the highest rung takes standbys and budgets first
-        suspects = self._suspects(verdicts, context)
+        suspects = self._suspects(weighed, context)
         acting: list[Decision] = []
         others: list[Decision] = []
         in_place: list[Decision] = []
@@ -151,7 +153,7 @@ class Policy:
             action = ACTION_OF.get(item.rung)
             if item.rung == "page" or action == "page" or action in tried or not is_for(item, verdict):
                 continue
-            why = why_not(item, blame, verdict, history, context, ladder.window_s)
+            why = unproven(item, blame, verdict, ladder) or why_not(item, blame, verdict, history, context, ladder.window_s)
             if why is not None or action is None:
                 passed += [] if why is None else [why]
                 continue
@@ -194,8 +196,14 @@ class Policy:
         ruling, left = timing.tier(case), ", ".join(dict.fromkeys(item.rung for item in passed))
         say = f"no rung is left for a trouble of kind {blame.trouble}" + (f" after {left}: {blame.say}" if left else f": {blame.say}")
         action: Literal["page", "none"] = ruling.action or "page"
-        unnamed = any(item.reason == "no_machine_to_blame" for item in passed)
-        reason: Reason = ruling.reason if ruling.action is not None else "no_machine_to_blame" if unnamed else "end_of_ladder"
+        unnamed, doubt = (
+            any(item.reason == "no_machine_to_blame" for item in passed),
+            [item for item in passed if item.reason == "unproven"],
+        )
+        if doubt:  # what the tests found, if there were any, says more than that no rung is left
+            say = "; ".join([doubt[0].detail, *(item.detail for item in passed if item.rung == "diagnose")])
+        left_over: Reason = "no_machine_to_blame" if unnamed else "unproven" if doubt else "end_of_ladder"
+        reason: Reason = ruling.reason if ruling.action is not None else left_over
         decision = Decision(
             name, around.context.now_s, action, blame.machines, reason, say if ruling.action is None else ruling.say, around.verdict,
             jobs_affected=_jobs_affected(blame.machines, around.context), stages=(f"blame: {blame.say}", f"tier: {ruling.say}"),

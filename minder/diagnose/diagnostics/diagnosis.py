@@ -5,7 +5,8 @@ The rules:
 - A fault that the probe saw by itself (a wrong product, a full disk, a lost GPU) counts at once. One that only a comparison shows (a clock,
   a hash, a count of errors) counts where the same probe shows it twice in a row: one late answer is no fault.
 - A probe that fails on half of the machines, and on two at least, speaks of what they share: it names no machine.
-- A machine that is slow is said aloud, and named for no crash: slowness is no reason why a process ends.
+- A machine that is slow is said aloud, and named for no crash: slowness is no reason why a process ends. Where the job was stopped because
+  a machine is slow (`slow`), a second look that shows the same names it.
 - What said nothing is said too. It is never a pass, and never a fault.
 """
 
@@ -59,7 +60,11 @@ class Diagnosis:
         >>> Diagnosis(6, passed=frozenset({"disk"})).words()
         'all tests passed on 6 machines'
         """
-        parts = [f"{machine} fails {item.probe}: {item.reason}" for machine, items in self.failed.items() for item in items]
+        parts = [
+            f"{machine} {'fails' if item.verdict == 'fail' else 'is slow in'} {item.probe}: {item.reason}"
+            for machine, items in self.failed.items()
+            for item in items
+        ]
         parts += [f"{probe} fails on {len(names)} of {self.machines} machines: no machine's own" for probe, names in self.shared.items()]
         parts += [f"{machine} is slow in {', '.join(probes)}" for machine, probes in self.slow.items()]
         parts += [
@@ -77,20 +82,21 @@ class Diagnosis:
         return "; ".join(parts) or "not judged: no probe said anything"
 
 
-def doubtful(rounds: Iterable[TestRound]) -> tuple[str, ...]:
-    """Probes whose fault only a comparison shows: they are measured once more. In the order in which they ran."""
-    found = (item.probe for one in rounds if one.number == 1 for item in _faults(one) if not one.own_word(item.probe))
+def doubtful(rounds: Iterable[TestRound], slow: bool = False) -> tuple[str, ...]:
+    """Probes whose fault, or slowness, only a comparison shows: they are measured once more. In the order in which they ran."""
+    found = (item.probe for one in rounds if one.number == 1 for item in _faults(one, slow) if not one.own_word(item.probe))
     return tuple(dict.fromkeys(found))
 
 
-def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Mapping[str, str]) -> Diagnosis:
-    """machines: all that were to be tested. untested: machine to why nothing of it is known, of those that have no round."""
+def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Mapping[str, str], slow: bool = False) -> Diagnosis:
+    """machines: all that were to be tested. untested: machine to why nothing of it is known, of those that have no round. slow: the job
+    was stopped because a machine is slow."""
     tested = {one.machine for one in rounds}
     failed: dict[str, list[ProbeJudgement]] = {}
     unconfirmed: dict[str, list[str]] = {}
     for one in (one for one in rounds if one.number == 1):
-        for item in _faults(one):
-            sure = one.own_word(item.probe) or _again(one.machine, item.probe, rounds)
+        for item in _faults(one, slow):
+            sure = one.own_word(item.probe) or _again(one.machine, item.probe, rounds, slow)
             if sure:
                 failed.setdefault(one.machine, []).append(item)
             else:
@@ -102,7 +108,7 @@ def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Map
         failed={name: items for name, items in own.items() if items},
         shared=shared,
         unconfirmed={name: tuple(probes) for name, probes in unconfirmed.items()},
-        slow={name: probes for name in dict.fromkeys(one.machine for one in rounds) if (probes := _slow(name, rounds))},
+        slow={} if slow else {name: probes for name in dict.fromkeys(one.machine for one in rounds) if (probes := _slow(name, rounds))},
         passed=_with(rounds, "pass") - _with(rounds, "fail", "slow", "not_judged"),
         unjudged=Counter(item.probe for one in rounds if one.number == 1 for item in one.judgements if item.verdict == "not_judged"),
         untested={name: untested.get(name, "nothing came of it") for name in machines if name not in tested},
@@ -114,13 +120,13 @@ def _with(rounds: Iterable[TestRound], *verdicts: str) -> frozenset[str]:
     return frozenset(item.probe for one in rounds for item in one.judgements if item.verdict in verdicts)
 
 
-def _faults(one: TestRound) -> list[ProbeJudgement]:
-    return [item for item in one.judgements if item.verdict == "fail"]
+def _faults(one: TestRound, slow: bool) -> list[ProbeJudgement]:
+    return [item for item in one.judgements if item.verdict == "fail" or (slow and item.verdict == "slow")]
 
 
-def _again(machine: str, probe: str, rounds: Iterable[TestRound]) -> bool:
+def _again(machine: str, probe: str, rounds: Iterable[TestRound], slow: bool) -> bool:
     """Whether the second look shows the same."""
-    return any(one.machine == machine and one.number == 2 and probe in {item.probe for item in _faults(one)} for one in rounds)
+    return any(one.machine == machine and one.number == 2 and probe in {item.probe for item in _faults(one, slow)} for one in rounds)
 
 
 def _shared(failed: Mapping[str, Sequence[ProbeJudgement]], tested: int) -> dict[str, tuple[str, ...]]:

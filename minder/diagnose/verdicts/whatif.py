@@ -83,7 +83,8 @@ class WhatIfRule:
             return _lowered(suspect, "watch" if waits else "page", said)
         if newest.cause == _WORKER and newest.trusted:
             if set(suspect.machines) <= set(newest.blamed):
-                return _with(suspect, _study_evidence(newest))
+                named = (_worker_evidence(newest, name, suspect.since_s) for name in suspect.machines)
+                return _with(suspect, *named, _study_evidence(newest))
             return _lowered(suspect, "watch", _study_evidence(newest))
         explained = newest.trusted and newest.cause in _JOBS_OWN
         return _lowered(suspect, "watch" if explained else "page", _study_evidence(newest))
@@ -145,8 +146,8 @@ def _confidence(study: StepStudy, machine: str) -> float:
     return round(0.8 + 0.15 * steady, 2)
 
 
-def _with(suspect: Suspect, piece: Evidence) -> Suspect:
-    return replace(suspect, evidence=(*suspect.evidence, piece))
+def _with(suspect: Suspect, *pieces: Evidence) -> Suspect:
+    return replace(suspect, evidence=(*suspect.evidence, *pieces))
 
 
 def _lowered(suspect: Suspect, tier: Tier, piece: Evidence) -> Suspect:

@@ -23,7 +23,7 @@ __all__ = ["FAULTS", "LEAST_BYTES", "PROBE", "file_system_of", "measure"]
 
 PROBE = Probe(
     name="disk",
-    version=1,
+    version=2,
     says="write and read bandwidth of a folder, its fsync, and whether it is full",
     limit_s=60.0,
     measures={
@@ -52,7 +52,7 @@ def measure(options: Mapping[str, Any]) -> Finding:
         return _measure(folder, int(options.get("size_bytes", _SIZE_BYTES)))
     except OSError as error:
         if error.errno in FAULTS:
-            return Finding("failed", f"{folder}: {FAULTS[error.errno]}", _free(folder), _facts(folder))
+            return Finding("failed", f"{folder}: {FAULTS[error.errno]}", _free(folder), _facts(folder), {"folder": str(folder)})
         return Finding("not_applicable", f"{folder} cannot be tested: {error.strerror}")
 
 
@@ -76,7 +76,8 @@ def _measure(folder: Path, size_bytes: int) -> Finding:
         Measurement("disk_fsync", statistics.median(fsyncs), "s", "lower", tolerance=0.002),
         *_free(folder),
     )
-    return Finding("failed" if fault else "measured", fault, measures, {**_facts(folder), "size": str(size_bytes)})
+    facts = {**_facts(folder), "size": str(size_bytes)}
+    return Finding("failed" if fault else "measured", fault, measures, facts, {"folder": str(folder)})
 
 
 def _open(folder: Path) -> int:
@@ -135,7 +136,12 @@ def _free(folder: Path) -> tuple[Measurement, ...]:
 
 
 def _facts(folder: Path) -> dict[str, str]:
-    return {"folder": str(folder), "file_system": file_system_of(folder)}
+    """Alike on equal disks, whatever the folder is called: it often carries the machine's name."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return {"file_system": file_system_of(folder)}
+    return {"file_system": file_system_of(folder), "capacity": f"{found.f_blocks * found.f_frsize:.1e} B"}
 
 
 def file_system_of(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:

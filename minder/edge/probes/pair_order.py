@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from minder.model.errors import BadInputError
 
-__all__ = ["PairOrder", "parse_pair"]
+__all__ = ["PairOrder", "new_meeting", "parse_pair"]
 
 Role = Literal["listen", "connect"]
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
 _LEAST_PORT = 1024
+_PORTS = (20000, 30000)  # below those that the kernel hands out
 _EXAMPLE = '{"own": "10.0.0.1", "peer": "10.0.0.2", "port": 29600, "role": "listen", "generation": 3, "secret": "..."}'
 
 
@@ -36,6 +38,19 @@ class PairOrder:
     def options(self) -> dict[str, Any]:
         """As the program reads them; they go through its standard input, where no other process sees the secret."""
         return dataclasses.asdict(self)
+
+
+def new_meeting(
+    addresses: tuple[str, str], generation: int, port: int | None = None, collective: bool = True
+) -> tuple[PairOrder, PairOrder]:  # fmt: skip
+    """The orders of the one that listens, which is the first, and of its caller, with a secret that no other meeting has. port: a random
+    one of 20000 to 29999, if not given."""
+    shared = (port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]), generation, secrets.token_hex(32))
+    first, second = addresses
+    return (
+        PairOrder(first, second, shared[0], "listen", *shared[1:], collective),
+        PairOrder(second, first, shared[0], "connect", *shared[1:], collective),
+    )
 
 
 def parse_pair(item: Any) -> PairOrder:

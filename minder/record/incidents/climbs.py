@@ -54,7 +54,8 @@ class ClimbFold:
         for key, old in self._climbs.items():
             if old.outcome in ("done", "held") and any(_is_again(one, other) for one in old.failures for other in failures):
                 self._climbs[key] = replace(old, outcome="came back")
-        self._climbs[name] = Climb(rung, event.time_s, name, machines, trouble, event.incident, "", failures)
+        suspects = _suspects(decision)
+        self._climbs[name] = Climb(rung, event.time_s, name, machines, trouble, event.incident, "", failures, suspects=suspects)
         for key in list(self._climbs)[:-_MOST]:
             del self._climbs[key]
 
@@ -76,6 +77,11 @@ def _failures(decision: Mapping[str, Any]) -> Iterable[Failure]:
             yield from_json(Failure, row)
         except WireError:  # written by a version that knows more than this one
             continue
+
+
+def _suspects(decision: Mapping[str, Any]) -> tuple[str, ...]:
+    verdict = decision.get("verdict")
+    return tuple(map(str, verdict.get("machines") or ())) if isinstance(verdict, Mapping) else ()
 
 
 def _is_again(one: Failure, other: Failure) -> bool:

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 from minder.model.evidence import TIER_ORDER
 from minder.model.history import Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
+from minder.model.pairs import PairWord
 from minder.record.incidents import kinds
 from minder.record.incidents.approvals import APPROVAL_KINDS, ApprovalFold
 from minder.record.incidents.climbs import ClimbFold
 from minder.record.incidents.failures import MEMORY_S, BlameFold, is_restart, restarts_in_a_row
 from minder.record.incidents.maintenance import coming_windows, note_window
+from minder.record.incidents.pairs import fold_pairs, pair_words
 from minder.record.incidents.rules import RULE_KINDS, RuleFold
 from minder.record.incidents.trust import TrustFold
 
@@ -54,6 +56,7 @@ _OWN_KINDS = (
     kinds.APPROVAL_CLOSED,
     kinds.APPROVAL_MOVED,
     kinds.JOB_ENDED,
+    kinds.PAIRS,
 )
 HISTORY_KINDS = tuple(dict.fromkeys((*_OWN_KINDS, *RULE_KINDS)))
 
@@ -92,6 +95,7 @@ class HistoryFold:
         self._blame: dict[str | None, BlameFold] = defaultdict(BlameFold)
         self._climbs: dict[str | None, ClimbFold] = defaultdict(ClimbFold)
         self._trust, self._rules = TrustFold(), RuleFold()
+        self._paired: dict[str | None, dict[str, PairWord]] = defaultdict(dict)  # by job
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
@@ -108,6 +112,9 @@ class HistoryFold:
         _note_pause(self._pauses, event)
         _note_bar(self._barred, event)
         note_window(self._windows, event)
+        if event.kind == kinds.PAIRS:
+            for run in fold_pairs([event]):
+                self._paired[event.job] |= pair_words(run.graph, run.time_s)
         if event.kind in APPROVAL_KINDS:
             self._approvals[event.job].add(event)
 
@@ -135,6 +142,7 @@ class HistoryFold:
             climbs=self._climbs[job].climbs(now_s - MEMORY_S, until_s) if job in self._climbs else (),
             evicted_s=dict(self._trust.evicted_s),
             rules=self._rules.records(),
+            paired={name: word for name, word in self._paired.get(job, {}).items() if word.time_s <= until_s},
         )
 
     def approvals(self, job: str) -> list[Approval]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from minder.model.errors import WireError
 from minder.model.history import LedgerEvent
-from minder.model.pairs import PairGraph
+from minder.model.pairs import PairGraph, PairWord
 from minder.wire.codec import from_json, to_json
 
-__all__ = ["PairRun", "fold_pairs", "pairs_payload"]
+__all__ = ["PairRun", "fold_pairs", "pair_words", "pairs_payload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +44,16 @@ def fold_pairs(events: Iterable[LedgerEvent]) -> list[PairRun]:
         words = (str(payload.get("by") or "?"), str(payload.get("why") or "?"), str(payload.get("note") or ""))
         found.append(PairRun(event.time_s, event.job, event.incident, *words, graph))
     return found
+
+
+def pair_words(graph: PairGraph, time_s: float) -> dict[str, PairWord]:
+    """Machine to what the tests say of it; one that they did not judge is left out (pure)."""
+    peers: dict[str, list[str]] = {}
+    for one, other in graph.links:
+        peers.setdefault(one, []).append(other)
+        peers.setdefault(other, []).append(one)
+    return {
+        node.machine: PairWord(time_s, node.machine, node.state, node.reason, tuple(peers.get(node.machine, ())))
+        for node in graph.nodes
+        if node.state != "not_judged"
+    }

@@ -23,6 +23,7 @@ class DemoOptions:
     at_step: the fault comes when this step is done. masked: the injector's fingerprints are hidden from the agents.
     plain: the training script calls no minder function. telemetry: "auto" takes Prometheus if it is on the PATH,
     an address the Prometheus there. memory: checkpoints lie in the machines' memory, and no folder is shared.
+    slow_machines: of the ladder (minder.act.policy.ladder).
     """
 
     fault: str = "hang"
@@ -33,6 +34,7 @@ class DemoOptions:
     machines: int = 6
     standbys: int = 2
     memory: bool = False
+    slow_machines: Literal["evict", "prove"] = "evict"
     steps: int | None = None
     step_seconds: float = 0.25
     masked: bool = False

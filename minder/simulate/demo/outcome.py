@@ -12,7 +12,7 @@ from minder.record.incidents import kinds
 __all__ = ["BLAMELESS", "Outcome", "judge_outcome"]
 
 # What is right for a fault that is not in this table: its machine is accused and evicted.
-_QUIET = ("none", "agent-lost", "disk-full")  # no accusation, no restart
+_QUIET = ("none", "agent-lost", "disk-full", "slow-disk", "slow-store")  # no accusation, no restart
 _RESTARTED = ("exception", "crash", "crash-cascade", "oom")  # unknown or the program's: restarted in place, no machine accused
 BLAMELESS = (*_QUIET, *_RESTARTED)
 _TRIED = ("nan",)  # the machine is accused, and exchanged on trial: neither barred nor evicted

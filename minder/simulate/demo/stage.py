@@ -238,12 +238,14 @@ class Stage:
         lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]
         lines += ["", "[standby]", "probe_every_s = 0", ""]  # all machines share this host: their probes would measure the job
         lines += ["[policy]", "breaker_share = 0.5", "cooldown_s = 4.0", ""]
+        lines += ["[policy.ladder]", f'slow_machines = "{self.options.slow_machines}"', ""]
         for index, machine in enumerate(self.lab.all_machines):
             lines += [
                 "[[machines]]",
                 f'name = "{machine.name}"',
                 f'agent = "http://{machine.address}:{_AGENT_PORT}"',
                 f'launcher = "http://{machine.address}:{_LAUNCHER_PORT}"',
+                f'job_address = "{machine.data_address}"',
                 f"standby = {str(index >= self.options.machines).lower()}",
                 f'local = {{ run_dir = "{machine.run_dir}" }}',
                 "",

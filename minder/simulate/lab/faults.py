@@ -13,6 +13,8 @@ oom            a memory hog under a limit just above present use: the kernel kil
 machine-lost   both links cut, then everything on the machine killed, agent and launcher too
 agent-lost     SIGKILL of the agent
 disk-full      a file system without room over the folder in which the machine's probes write; no process of the job is touched
+slow-disk      the same folder, on a disk that is slow to write, to read and to sync (slow_disk.py, by FUSE)
+slow-store     the job's checkpoint folder, which all machines share, slow in the same way: no machine's fault
 exception, nan raised and computed by the training script itself; none: nothing happens
 """
 
@@ -36,8 +38,10 @@ from minder.simulate.lab import hog
 from minder.simulate.lab.capabilities import Capabilities
 from minder.simulate.lab.cascade import Cascade
 from minder.simulate.lab.cgroup import Cgroup
+from minder.simulate.lab.disk_faults import FUSE, fill, slow_down
 from minder.simulate.lab.machine import KERNEL_LOG, LabMachine
 from minder.simulate.lab.network import LabNetwork
+from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE, read_mark
 from minder.simulate.lab.record import process_state, start_ticks
 from minder.simulate.lab.workers import job_processes, process_tree, training_workers
 
@@ -56,12 +60,15 @@ class Fault:
 
     cpu_slowdown: the machine gets its present CPU use divided by this, so its part of every step takes at least so many times as long.
     link_rate_bit: what is left of the data link, in bit/s. oom_margin_bytes: how far above present use the memory limit is set.
+    disk_bytes_per_s: what the slow disk or store reads and writes. fsync_s: how long each sync takes there.
     """
 
     kind: str
     cpu_slowdown: float = 3.0
     link_rate_bit: int = 10_000_000
     oom_margin_bytes: int = 48 << 20
+    disk_bytes_per_s: float = 10e6
+    fsync_s: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,9 @@ def check_fault(kind: str, mode: str, capabilities: Capabilities) -> None:
         raise UnsupportedFaultError(f"fault xid cannot be injected here: it needs to read and write {KERNEL_LOG} (root)")
     if kind == "disk-full" and os.geteuid():
         raise UnsupportedFaultError("fault disk-full cannot be injected here: it mounts a file system (root)")
+    if kind in ("slow-disk", "slow-store") and not os.access(FUSE, os.R_OK | os.W_OK):
+        why = "is missing" if not FUSE.exists() else "cannot be opened (root)"
+        raise UnsupportedFaultError(f"fault {kind} cannot be injected here: {FUSE} {why}")
     feature = _NEEDS.get(kind)
     if feature is None:
         return
@@ -114,6 +124,8 @@ def inject(lab: LabUnderTest, fault: Fault | str, machine_index: int) -> Injecti
     if not 0 <= machine_index < len(lab.all_machines):
         raise BadInputError(f"machine index {machine_index} is outside the lab's 0 to {len(lab.all_machines) - 1}")
     machine = lab.all_machines[machine_index]
+    if fault.kind == "slow-disk":
+        return _slow_disk(machine, fault, lab.all_machines)
     if fault.kind == "crash-cascade":
         return _crash_cascade(machine, lab.all_machines)
     return _INJECTORS[fault.kind](machine, fault)
@@ -267,18 +279,37 @@ def _agent_lost(machine: LabMachine, fault: Fault) -> InjectionRecord:
 
 def _disk_full(machine: LabMachine, fault: Fault) -> InjectionRecord:
     now_s = time.time()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", f"mdr{machine.place.run_id}", str(machine.scratch)]
-    done = subprocess.run(mount, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise UnsupportedFaultError(f"fault disk-full cannot be injected here: {done.stderr.strip()}")
-    with contextlib.suppress(OSError), (machine.scratch / "full").open("wb", buffering=0) as stream:
-        while stream.write(bytes(4096)):
-            continue
+    undo = fill(machine.scratch, f"mdr{machine.place.run_id}")
+    return InjectionRecord(fault.kind, machine.name, now_s, f"no room in {machine.scratch}", undo)
+
+
+def _slow_disk(machine: LabMachine, fault: Fault, everybody: list[LabMachine]) -> InjectionRecord:
+    """The others get a file system of the same kind at full speed: a probe compares like with like."""
+    fast = replace(fault, disk_bytes_per_s=1e12, fsync_s=0.0)
+    others = [_slow_folder(item, fast, item.scratch) for item in everybody if item is not machine]
+    record = _slow_folder(machine, fault, machine.scratch)
 
     def undo() -> None:
-        subprocess.run(["umount", "--lazy", str(machine.scratch)], check=False, capture_output=True)
+        for item in (record, *others):
+            item.undo()
 
-    return InjectionRecord(fault.kind, machine.name, now_s, f"no room in {machine.scratch}", undo)
+    return replace(record, undo=undo)
+
+
+def _slow_store(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    folder = next((found for worker in training_workers(machine) if (found := read_mark(worker.pid, "MINDER_CHECKPOINT_DIR"))), None)
+    if folder is None:
+        raise LabError(f"{machine.name}: its job keeps no checkpoints in a folder")
+    return _slow_folder(machine, fault, Path(folder))
+
+
+def _slow_folder(machine: LabMachine, fault: Fault, folder: Path) -> InjectionRecord:
+    """By a process of the lab, but of no machine: the disk outlives the machine's processes, and takes none of their processor."""
+    mark = {name: value for name, value in machine.environment.items() if name in (LAB_VARIABLE, OWNER_VARIABLE)}
+    now_s = time.time()
+    undo = slow_down(folder, f"mdr{machine.place.run_id}", fault.disk_bytes_per_s, fault.fsync_s, mark)
+    detail = f"{folder}: {fault.disk_bytes_per_s:.0f} B/s, {fault.fsync_s:g} s a sync"
+    return InjectionRecord(fault.kind, machine.name, now_s, detail, undo)
 
 
 def _nothing() -> None:
@@ -324,6 +355,8 @@ _INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
     "machine-lost": _machine_lost,
     "agent-lost": _agent_lost,
     "disk-full": _disk_full,
+    "slow-disk": _none,  # with the disks of all others
+    "slow-store": _slow_store,
     "none": _none,
 }
 FAULT_KINDS = tuple(_INJECTORS)
