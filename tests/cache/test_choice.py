@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, shared_reads
-from minder.edge.cache.record import RecordName
+import pytest
+
+from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, obsolete, shared_reads
+from minder.edge.cache.record import Record, RecordName
 
 
 def name(rank: int, step: int = 5) -> RecordName:
@@ -34,3 +36,21 @@ def test_of_a_shared_store_one_rank_reads_what_its_replicas_need_too() -> None:
     some = [holding("a", memory=(0,), disk=(0, 1, 2, 3)), *shared[1:]]
     chosen = choose_step(some, 4)
     assert chosen is not None and shared_reads(some, chosen) == [(1, 2, 3)]
+
+
+def _record(step: int, generation: int = 1, update: int = 0, skipped: str = "") -> Record:
+    return Record(RecordName(step, generation, 0), 4, 0, "", (), b"", update, skipped)
+
+
+@pytest.mark.parametrize(
+    ("records", "newest", "every", "gone"),
+    [
+        ([_record(step) for step in (10, 20, 30, 40)], _record(40), 0, [10]),
+        ([_record(step) for step in (10, 20, 30, 40, 50)], _record(50), 20, [10]),  # every 20th stays, however old
+        ([*(_record(step) for step in (10, 20, 30)), _record(20, 2, 0, "14")], _record(20, 2, 0, "14"), 0, [20, 30]),  # 10 is all it has
+        ([*(_record(step, 1, 1) for step in (10, 20)), *(_record(step, 2, 2) for step in (30, 40, 50))], _record(50, 2, 2), 0, [10]),
+        ([_record(60, 3), *(_record(step, 1) for step in (80, 90))], _record(60, 3), 0, []),  # a rollback: three are not too many
+    ],
+)
+def test_what_a_run_may_have_to_go_back_to_stays_on_the_disk(records: list[Record], newest: Record, every: int, gone: list[int]) -> None:
+    assert [name.step for name in obsolete(records, newest, 3, every)] == gone

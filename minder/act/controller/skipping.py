@@ -135,14 +135,14 @@ class Skipping:
         state.numbers_batches = bool(state.generation) and self._loaders_ask
 
     def _saved(self) -> tuple[tuple[int, str], ...] | None:
-        return None if self._work.in_memory or self._work.is_local else self._work.checkpoints.saved()
+        return self._work.saved(self._fleet.launcher_state(machine) for machine in sorted(set(self._state.rank_machine.values())))
 
     def _unreachable(self, wanted: Ranges, lives: bool = False) -> str:
         """Why a run that leaves these out has nothing to go on from, "" where it has; where nothing was saved at all, a job whose workers
         have ended begins anew either way."""
         saved = self._saved()
         if saved is None:
-            return "which steps are saved without it is not known: that needs Checkpointer(FOLDER), and checkpoint_dir in job.toml"
+            return "which steps are saved without it is not known: that needs minder.Checkpointer, and checkpoint_dir in job.toml"
         if not saved:
             return "nothing is saved yet: the job would begin anew" if lives else ""
         if any(consumed_alike(step, parse_ranges(left_out), wanted) for step, left_out in saved):

@@ -1,7 +1,8 @@
 """What a cache does with records: takes them from its ranks, has them backed up, holds backups of peers, drops what is obsolete.
 
 Retention follows one rule: a step is committed when every rank of the job has a record of it and a backup of that record; what is older
-than the newest committed step goes, nothing else does. So there is always one step that survives the loss of any one machine.
+than the newest committed step goes, but for the ring of committed steps that the ranks asked for; nothing else does. So there is always one
+step that survives the loss of any one machine.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from minder.edge.cache.choice import obsolete
 from minder.edge.cache.folder import RecordFolder, read_record
-from minder.edge.cache.members import Member, Members
+from minder.edge.cache.members import Kept, Member, Members
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, be_nice, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
 from minder.edge.cache.settings import CacheSettings
@@ -29,9 +31,8 @@ from minder.model.private import open_private
 __all__ = ["RETURNS_S", "AskPeer", "Cache"]
 
 _log = logging.getLogger("minder.cache")
-_BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backup of
+_BODIES_A_STEP = 2  # its own and that of the peer that it is the backup of: of the steps that stay, and of the one that is written
 _SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
-_FLUSHED_STEPS = 3
 RETURNS_S = 10.0  # a cache that died is started again within this
 AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
 
@@ -63,7 +64,7 @@ class Cache:
             self.memory.look()
             places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
             held = [
-                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key}
+                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, **_made_by(record)}
                 for where, folder in places
                 for name, record in sorted(folder.records.items())
             ]
@@ -85,11 +86,13 @@ class Cache:
                 raise CheckpointError(f"rank {rank} has not joined this cache")
             if self.members.ranks[rank].body_bytes != body_bytes:
                 self.members.change(rank, body_bytes=body_bytes)
-            needed = _BODIES_A_RANK * sum(member.body_bytes for member in self.members.ranks.values())
+            needed = sum(_BODIES_A_STEP * (1 + member.ring) * member.body_bytes for member in self.members.ranks.values())
             if needed > self.settings.max_bytes:
+                steps = 1 + self.members.ranks[rank].ring
                 raise CheckpointError(
-                    f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and two steps with their "
-                    f"backups need {needed}: give `minder launch --cache-bytes` more, or save to a folder"
+                    f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and "
+                    f"{'two' if steps == 2 else steps} steps with their backups need {needed}: give `minder launch --cache-bytes` more"
+                    f"{', or a smaller ring,' if steps > 2 else ','} or save to a folder"
                 )
             return self._fits(body_bytes)
 
@@ -119,11 +122,12 @@ class Cache:
         """All ranks have a record of this step, and a backup of it."""
         with self._lock:
             self._heard_s = self._now_s()
-            if not self.members.commit(step, generation):
+            if not self.members.commit(self._kept(step, generation)):
                 return
 
             def obsolete(name: RecordName) -> bool:
-                return name.generation < generation or (name.generation == generation and name.step < step)
+                is_older = name.generation < generation or (name.generation == generation and name.step < step)
+                return is_older and not self.members.keeps(name.step, name.generation)
 
             due = self._due(step, generation)
             self.memory.drop([name for name in self.memory.records if obsolete(name)])
@@ -222,16 +226,23 @@ class Cache:
             old = [name for name in self._uncommitted() if name not in self._moving]
             if not old:
                 return False
-            self.memory.drop([min(old)])
+            self.memory.drop([min(old, key=_age)])
         return True
 
     def _drop_old_of(self, rank: int) -> None:
-        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common."""
-        own = sorted(name for name in self._uncommitted() if name.rank == rank)
+        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common. After a
+        rollback those of the run that was left go first, though their steps are greater."""
+        own = sorted((name for name in self._uncommitted() if name.rank == rank), key=_age)
         self.memory.drop([name for name in own[:-2] if name not in self._moving])
 
     def _uncommitted(self) -> list[RecordName]:
-        return [name for name in self.memory.records if (name.step, name.generation) != self.members.committed]
+        return [name for name in self.memory.records if not self.members.keeps(name.step, name.generation)]
+
+    def _kept(self, step: int, generation: int) -> Kept:
+        """With what the records of it say; they say the same in all ranks."""
+        found = (record for name, record in self.memory.records.items() if (name.step, name.generation) == (step, generation))
+        about = next(found, None)
+        return Kept(step, generation, **({} if about is None else _made_by(about)), time_s=time.time())
 
     def _linked(self, record: Record, is_recovery: bool) -> bool:
         """Replicas of a data-parallel group save equal bodies within the same moment: then ours serves for both."""
@@ -280,7 +291,8 @@ class Cache:
         for member in self.members.ranks.values():
             name = RecordName(step, generation, member.rank)
             if member.flush_dir and step % max(1, member.flush_every) == 0 and name in self.memory.records:
-                found.append(_Flush(self.memory.records[name], body_path(self.memory.path, name).open("rb"), Path(member.flush_dir)))
+                body = body_path(self.memory.path, name).open("rb")
+                found.append(_Flush(self.memory.records[name], body, Path(member.flush_dir), member.flush_keep, member.keep_every))
         return found
 
     def _flush(self, due: list[_Flush]) -> None:
@@ -294,22 +306,24 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    """One record on its way to the disk."""
+    """One record on its way to the disk. keep, every: which steps stay there."""
 
     record: Record
     body: IO[bytes]
     folder: Path
+    keep: int
+    every: int
 
     def write(self) -> None:
-        """And drop all but the newest three of this rank there. A disk that fails is logged; the record in memory is no worse for it."""
+        """And drop what is older there and does not stay. A disk that fails is logged; the record in memory is no worse for it."""
         name = self.record.name
         try:
             disk = RecordFolder(self.folder)
             with self.body, open_private(draft_path(self.folder, name), "wb") as draft:
                 shutil.copyfileobj(self.body, draft, PIECE_BYTES)
             disk.add(self.record, sync=True)
-            own = sorted((known for known in disk.records if known.rank == name.rank), key=lambda known: (known.generation, known.step))
-            disk.drop(own[:-_FLUSHED_STEPS])
+            own = [known for known in disk.records.values() if known.name.rank == name.rank]
+            disk.drop(obsolete(own, self.record, self.keep, self.every))
         except OSError as error:
             event(_log, logging.ERROR, "flush failed", record=name, folder=self.folder, detail=str(error))
 
@@ -318,6 +332,15 @@ def _write_all(flushes: list[_Flush]) -> None:
     be_nice()
     for flush in flushes:
         flush.write()
+
+
+def _made_by(record: Record) -> dict[str, Any]:
+    return {"update": record.update, "skipped": record.skipped}
+
+
+def _age(name: RecordName) -> tuple[int, int]:
+    """Smaller is older: what an earlier generation saved, whatever its step."""
+    return name.generation, name.step
 
 
 def _allocated(path: Path) -> int:

@@ -6,9 +6,28 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minder.edge.cache.record import RecordName
+from minder.edge.cache.record import Record, RecordName
+from minder.model.batch_ranges import consumed_alike, parse_ranges
 
-__all__ = ["Copy", "Holding", "choose_step", "equal_bodies", "shared_reads"]
+__all__ = ["Copy", "Holding", "Reader", "choose_step", "equal_bodies", "obsolete", "shared_reads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Which steps a run may go on from. not_of: updates of the job's code whose steps it does not read; skipped: batches that it leaves
+    out, and may not have learned from.
+
+    >>> run = Reader(not_of=frozenset({3}), skipped="14")
+    >>> run.reads(14, update=2), run.reads(15, update=2), run.reads(15, update=2, skipped="14"), run.reads(14, update=3)
+    (True, False, True, False)
+    """
+
+    not_of: frozenset[int] = frozenset()
+    skipped: str = ""
+
+    def reads(self, step: int, update: int = 0, skipped: str = "") -> bool:
+        """Whether that is a state of this run: update and skipped are those of the run that saved it."""
+        return update not in self.not_of and consumed_alike(step, parse_ranges(skipped), parse_ranges(self.skipped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,21 @@ def shared_reads(holdings: Sequence[Holding], chosen: Mapping[int, Sequence[Copy
         if is_shared and copies[0].name in keys:
             groups[keys[copies[0].name]].append(rank)
     return [tuple(ranks) for ranks in groups.values() if len(ranks) > 1]
+
+
+def obsolete(records: Sequence[Record], newest: Record, keep: int, every: int) -> list[RecordName]:
+    """Which of one rank's records on a disk go once `newest` lies there. The newest `keep` stay of those that its run could go on from, the
+    newest one of another update of the job's code (a rollback may have nothing else), and each whose step `every` divides; 0: none."""
+    by_age = sorted(records, key=lambda record: (record.name.generation, record.name.step), reverse=True)
+    run = Reader(skipped=newest.skipped)
+    stays = {each.name for each in [each for each in by_age if run.reads(each.name.step, skipped=each.skipped)][:keep]}
+    stays |= {each.name for each in [each for each in by_age if each.update != newest.update][:1]}
+    own_age = newest.name.generation, newest.name.step
+    return [
+        name
+        for name in (each.name for each in records)
+        if name not in stays and (name.generation, name.step) < own_age and not (every and name.step % every == 0)
+    ]
 
 
 def _keys(holdings: Sequence[Holding]) -> dict[RecordName, str]:

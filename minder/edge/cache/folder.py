@@ -14,7 +14,7 @@ from minder.edge.cache.record import Record, RecordName, body_path, draft_path, 
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
-__all__ = ["RecordFolder", "read_record"]
+__all__ = ["RecordFolder", "complete_steps", "read_record"]
 
 _DRAFT_LIVES_S = 600.0  # a body that no head followed: its writer died
 
@@ -121,6 +121,23 @@ def read_record(folder: Path, name: RecordName) -> Record:
     if record.name != name or size_bytes != record.body_bytes:
         raise CheckpointError(f"record {name} in {folder}: its head and its body do not go together")
     return record
+
+
+def complete_steps(folder: Path) -> list[Record]:
+    """One record of each step of which the folder has a head of every rank, newest step first: of a folder that all caches flush to. Only
+    that one head is read. Raises OSError where the folder cannot be listed."""
+    ranks: dict[tuple[int, int], set[int]] = {}
+    for path in folder.glob("step-*-rank-*.head"):
+        name = RecordName.parse(path.stem)
+        if name is not None:
+            ranks.setdefault((name.step, name.generation), set()).add(name.rank)
+    found = []
+    for (step, generation), there in sorted(ranks.items(), reverse=True):
+        with contextlib.suppress(CheckpointError):
+            record = read_record(folder, RecordName(step, generation, min(there)))
+            if there == set(range(record.world_size)):
+                found.append(record)
+    return found
 
 
 def _sync(path: Path) -> None:

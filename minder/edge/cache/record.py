@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minder.model.batch_ranges import BatchRangesError, format_ranges, parse_ranges
 from minder.model.errors import CheckpointError
 from minder.model.private import open_private
 
@@ -59,7 +60,8 @@ class RecordName:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A head. layout: a digest of which tensors the body holds; chunks: CRC-32 of each CHUNK_BYTES of it; values: plain values, packed."""
+    """A head. layout: a digest of which tensors the body holds; chunks: CRC-32 of each CHUNK_BYTES of it; values: plain values, packed.
+    update: of the job's code that saved it, 0 where none is known; skipped: batches that its run leaves out."""
 
     name: RecordName
     world_size: int
@@ -67,6 +69,8 @@ class Record:
     layout: str
     chunks: tuple[int, ...]
     values: bytes
+    update: int = 0
+    skipped: str = ""
 
     @property
     def key(self) -> str | None:
@@ -79,7 +83,8 @@ class Record:
         """The head file's bytes: its own checksum and the length of its JSON in the first line, the JSON, the values."""
         content: dict[str, Any] = {
             "format": _FORMAT, "name": str(self.name), "world_size": self.world_size, "body_bytes": self.body_bytes,
-            "layout": self.layout, "chunks": self.chunks,
+            "layout": self.layout, "chunks": self.chunks, **({"update": self.update} if self.update else {}),
+            **({"skipped": self.skipped} if self.skipped else {}),
         }  # fmt: skip
         text = json.dumps(content, separators=(",", ":")).encode()
         return b"%08x %d\n" % (zlib.crc32(text + self.values), len(text)) + text + self.values
@@ -94,10 +99,11 @@ def parse_head(data: bytes) -> Record:
             raise ValueError("its checksum differs")
         content, values = json.loads(rest[: int(length)]), rest[int(length) :]
         name = RecordName.parse(content["name"])
-        record = Record(name, content["world_size"], content["body_bytes"], content["layout"], tuple(content["chunks"]), values)  # type: ignore[arg-type]
+        made_by = int(content.get("update", 0)), format_ranges(parse_ranges(content.get("skipped", "")))
+        record = Record(name, content["world_size"], content["body_bytes"], content["layout"], tuple(content["chunks"]), values, *made_by)  # type: ignore[arg-type]
         if content["format"] != _FORMAT or name is None or len(record.chunks) != -(-record.body_bytes // CHUNK_BYTES):
             raise ValueError("its fields contradict each other")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, BatchRangesError) as error:
         raise CheckpointError(f"a checkpoint record's head is damaged: {error}") from error
     return record
 

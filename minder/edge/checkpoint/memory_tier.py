@@ -18,27 +18,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, shared_reads
+from minder.edge.cache.choice import Reader
 from minder.edge.cache.client import CacheClient
-from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
 from minder.edge.cache.placement import place_backups
-from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
+from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head
 from minder.edge.checkpoint import optimizer_state, random_state
 from minder.edge.checkpoint.copying import CopyOut, StepGate
+from minder.edge.checkpoint.manifest import foreign_updates, own_version
 from minder.edge.checkpoint.ranks import Ranks
+from minder.edge.checkpoint.recovering import Recovery, as_tensor
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
 from minder.edge.checkpoint.staging import Staging
 from minder.model.errors import BadInputError, CheckpointError
 from minder.model.topology import Parallelism
 
-__all__ = ["MemoryTier"]
+__all__ = ["MemoryTier", "Retention"]
 
 _log = logging.getLogger("minder.checkpoint")
 _IN_FLIGHT = 2
@@ -46,9 +48,31 @@ _LONGEST_WAIT_S = 1.0  # of a training step, for a save before it
 _SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
 _BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow network takes; a step without a backup is not committed
 _SLOW_BYTES_PER_S = 50e6
-_FETCH_S = 3600.0
 _THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))  # for the checksums of a large body: the other cores are the job's
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which steps stay: `ring` in memory; of those that go to a disk, every flush_every-th, the newest flush_keep and each that keep_every
+    divides (0: none). Raises CheckpointError for numbers that keep too little."""
+
+    flush_every: int = 100
+    ring: int = 1
+    flush_keep: int = 3
+    keep_every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.flush_every < 1:
+            raise CheckpointError(f"flush_every={self.flush_every}: give a number of steps, 1 or more")
+        if self.ring < 1:
+            raise CheckpointError(f"ring={self.ring}: at least the newest step stays in memory; give 1 or more")
+        if self.flush_keep < 3:
+            raise CheckpointError(
+                f"keep={self.flush_keep}: at least 3 steps must stay on the disk, so that a damaged one can be passed over"
+            )
+        if self.keep_every < 0 or self.keep_every % self.flush_every:
+            raise CheckpointError(f"keep_every={self.keep_every}: give a multiple of flush_every={self.flush_every}, or 0 for none")
 
 
 class MemoryTier:
@@ -59,20 +83,21 @@ class MemoryTier:
         process_group: dist.ProcessGroup | None,
         timeout_s: float,
         flush_dir: Path | None,
-        flush_every: int,
+        retention: Retention,
         *,
         overlap: bool = True,
         parallelism: Parallelism | None = None,
         cache: CacheClient | None = None,
     ) -> None:
-        if flush_every < 1:
-            raise CheckpointError(f"flush_every={flush_every}: give a number of steps, 1 or more")
         self._cache = cache or CacheClient()
         self._quick_cache = CacheClient(self._cache.path, patience_s=0.0, timeout_s=_LONGEST_WAIT_S)
-        self._flush_dir, self._flush_every = "" if flush_dir is None else str(flush_dir), flush_every
+        self._flush_dir = "" if flush_dir is None else str(flush_dir)
+        self._retention = retention
+        self._update, _, self._skipped = own_version()
         self._overlap = overlap
         self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
+        self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped))
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
         self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
@@ -127,7 +152,7 @@ class MemoryTier:
     def load_latest(self, state: dict[str, Any]) -> int | None:
         """See Checkpointer."""
         self.wait()
-        found = self._find()
+        found = self._recovery.find()
         if found is None:
             return None
         record, body = found
@@ -162,9 +187,8 @@ class MemoryTier:
         placed, token = self._ranks.from_first(lambda: (place_backups(layout, machines, domains), secrets.token_hex(16)))
         peer = placed.get(self._ranks.rank)
         backup_url = "" if peer is None else all_ranks[peer]["url"]
-        member = Member(
-            self._ranks.rank, generation, self._ranks.size, backup_url, token, flush_dir=self._flush_dir, flush_every=self._flush_every
-        )
+        about_us = self._ranks.rank, generation, self._ranks.size
+        member = Member(*about_us, backup_url, token, flush_dir=self._flush_dir, **asdict(self._retention))
         self._cache.join(member)
         self._ranks.gather_all(None)  # from here on every cache knows the token
         return int(generation)
@@ -182,7 +206,7 @@ class MemoryTier:
         self._body_bytes = shard.body_bytes
         self._await_room(shard.body_bytes)
         body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
-        copy = CopyOut(shard, _as_tensor(body), late, self._staging)
+        copy = CopyOut(shard, as_tensor(body), late, self._staging)
         self._gate.hold_for(copy)
 
         def finish() -> None:
@@ -227,7 +251,8 @@ class MemoryTier:
         folder = self._cache.folder
         chunks = () if body is None else checksums(memoryview(body), _THREADS)
         draft_path(folder, name).replace(body_path(folder, name))
-        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values))
+        made_by = self._update, self._skipped
+        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values, *made_by))
 
     def _finish(self, name: RecordName, finish: Callable[[], None], done: threading.Event) -> None:
         try:
@@ -282,82 +307,6 @@ class MemoryTier:
             _log.error("%s; training goes on, later saves try again", self._error)
         self._said = str(error)
 
-    # Recovering
-
-    def _find(self) -> tuple[Record, torch.Tensor] | None:
-        """Our own record of the step that all ranks take, with its body; None at a job's beginning. Raises CheckpointError."""
-        bad: set[tuple[RecordName, str, str]] = set()
-        while True:
-            answers = self._ranks.gather_all(self._cache.hello(self._flush_dir))
-            holdings = [_holding(answer) for answer in answers]
-            chosen = choose_step(holdings, self._ranks.size, bad)
-            if chosen is None:
-                self._refuse_a_silent_start(answers, bad)
-                return None
-            mine = [*self._read_once(holdings, chosen), *chosen[self._ranks.rank]]
-            found, mine_bad = self._first_whole(mine, holdings, bad)
-            news = [copy for each in self._ranks.gather_all(mine_bad) for copy in each]
-            if not news:
-                assert found is not None
-                return found
-            bad.update(news)
-
-    def _read_once(self, holdings: list[Holding], chosen: dict[int, list[Copy]]) -> list[Copy]:
-        """Where ranks with equal bodies have them in a shared store only: one reads it, and in each round twice as many have it in memory.
-        The copy that is in our own memory then, if all went well; else the store is left."""
-        groups = shared_reads(holdings, chosen)
-        if not groups:
-            return []
-        rank = self._ranks.rank
-        group = next((each for each in groups if rank in each), ())
-        place, found = group.index(rank) if group else -1, []
-        for have in [0, *(2**turn for turn in range((max(map(len, groups)) - 1).bit_length()))]:
-            if have <= place < max(1, 2 * have):
-                copy = chosen[rank][0]
-                before = [(holdings[peer].url, chosen[peer][0].name) for peer in group[:have]]
-                turn = place % max(1, have)
-                try:
-                    self._cache.fetch(copy.name, copy.url, _FETCH_S, before[turn:] + before[:turn])
-                    found = [Copy(copy.name, holdings[rank].url, "memory", own=True)]
-                except (CheckpointError, OSError) as error:
-                    _log.warning("record %s is read from the store: %s", copy.name, error)
-            self._ranks.gather_all(None)
-        return found
-
-    def _first_whole(
-        self, copies: list[Copy], holdings: list[Holding], bad: set[tuple[RecordName, str, str]]
-    ) -> tuple[tuple[Record, torch.Tensor] | None, list[tuple[RecordName, str, str]]]:
-        """The first copy that can be had and is undamaged; else all of them, as bad ones."""
-        for copy in copies:
-            try:
-                return self._open(copy, [] if copy.own else equal_bodies(holdings, copy, bad)), []
-            except (CheckpointError, OSError) as error:
-                _log.warning("record %s in %s of %s is passed over: %s", copy.name, copy.where, copy.url, error)
-        return None, [(copy.name, copy.url, copy.where) for copy in copies]
-
-    def _open(self, copy: Copy, elsewhere: list[tuple[str, RecordName]]) -> tuple[Record, torch.Tensor]:
-        if not copy.own:
-            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S, elsewhere)  # as long as it comes; a silent peer raises sooner
-        else:
-            folder = self._cache.folder if copy.where == "memory" else Path(self._flush_dir)
-        record = read_record(folder, copy.name)
-        body = _map(body_path(folder, copy.name), record.body_bytes)
-        # what the cache has just fetched it has checked chunk by chunk
-        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record)
-        if bad is not None:
-            raise CheckpointError(f"chunk {bad} of {copy.name} in {folder} is damaged")
-        return record, _as_tensor(body)
-
-    def _refuse_a_silent_start(self, answers: list[dict[str, Any]], bad: set[tuple[RecordName, str, str]]) -> None:
-        steps = [answer["committed"][0] for answer in answers if answer["committed"] is not None]
-        if steps or bad:
-            sizes = sorted({item["world_size"] for answer in answers for item in answer["records"]} - {self._ranks.size})
-            why = f"its records are of a job of {sizes[0]} ranks" if sizes else "a rank's copies are all lost or damaged"
-            raise CheckpointError(
-                f"step {max(steps, default='?')} was saved and cannot be loaded: {why}; to start again from nothing, end the caches and "
-                "remove their folders"
-            )
-
 
 class _Lane:
     """A thread that does one thing after the other. A daemon: what hangs in the group of a dead generation must not keep the process."""
@@ -386,24 +335,6 @@ def _new_body(path: Path, size_bytes: int) -> mmap.mmap | None:
         return mmap.mmap(handle, size_bytes) if size_bytes else None
     finally:
         os.close(handle)
-
-
-def _map(path: Path, size_bytes: int) -> mmap.mmap | None:
-    if not size_bytes:
-        return None
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), size_bytes, mmap.MAP_PRIVATE)  # private: torch wants memory that it could write to
-
-
-def _as_tensor(body: mmap.mmap | None) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8) if body is None else torch.frombuffer(body, dtype=torch.uint8)
-
-
-def _holding(answer: Mapping[str, Any]) -> Holding:
-    named = ((RecordName.parse(item["name"]), item) for item in answer["records"])
-    records = [(name, item) for name, item in named if name is not None]
-    keys = {name: item["key"] for name, item in records if item.get("key")}
-    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys)
 
 
 def _newest_generation(answer: Mapping[str, Any]) -> int:

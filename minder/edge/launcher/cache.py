@@ -10,9 +10,12 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from minder.edge.cache.client import SOCKET_VARIABLE
+from minder.edge.cache.members import kept_steps
 from minder.edge.cache.settings import default_folder
 from minder.edge.launcher.settings import LaunchSettings
 from minder.model.log import event
@@ -37,6 +40,11 @@ class CacheProcess:
     def environment(self) -> dict[str, str]:
         """For the workers; nothing where no cache is wanted."""
         return {SOCKET_VARIABLE: str(self._folder / "socket")} if self._settings.cache_bytes else {}
+
+    def kept(self) -> list[dict[str, Any]] | None:
+        """The steps that stay in memory here, newest first; None where no cache is wanted, or it is not known."""
+        found = kept_steps(self._folder) if self._settings.cache_bytes else None
+        return None if found is None else [asdict(each) for each in found]
 
     def ensure(self) -> None:
         """Start it unless it runs or is starting. A cache that cannot be started leaves a line in the log; the workers find out too."""

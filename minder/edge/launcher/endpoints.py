@@ -54,7 +54,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
         offers = ["probes", "probes beside", "replay", *(["updates", "warm updates"] if supervisor.updates.offered else [])]
         offers += ["skips"] if supervisor.skips else []
-        found |= {"update": supervisor.update}
+        found |= {"update": supervisor.update, **supervisor.kept_steps()}
         return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 
     async def events(request: Request) -> JSONResponse:

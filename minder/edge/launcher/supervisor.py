@@ -117,6 +117,11 @@ class Supervisor:
     def views(self) -> list[WorkerView]:
         return [self._view(slot) for slot in self._slots]
 
+    def kept_steps(self) -> dict[str, Any]:
+        """ "kept": what the checkpoint cache says (see CacheProcess.kept); nothing where that is not known."""
+        kept = self._cache.kept()
+        return {} if kept is None else {"kept": kept}
+
     @property
     def skips(self) -> bool:
         """Whether every rank of the newest generation here asked which batches to leave out, also those that have ended since."""
