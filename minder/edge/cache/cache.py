@@ -64,7 +64,7 @@ class Cache:
             self.memory.look()
             places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
             held = [
-                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, **_made_by(record)}
+                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, **_made_by(record), **_twin(record)}
                 for where, folder in places
                 for name, record in sorted(folder.records.items())
             ]
@@ -336,6 +336,10 @@ def _write_all(flushes: list[_Flush]) -> None:
 
 def _made_by(record: Record) -> dict[str, Any]:
     return {"update": record.update, "skipped": record.skipped}
+
+
+def _twin(record: Record) -> dict[str, Any]:
+    return {"keeper": record.keeper, "digest": record.digest} if record.digest else {}
 
 
 def _age(name: RecordName) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from minder.edge.cache.record import Record, RecordName
 from minder.model.batch_ranges import consumed_alike, parse_ranges
 
-__all__ = ["Copy", "Holding", "Reader", "choose_step", "equal_bodies", "obsolete", "shared_reads"]
+__all__ = ["Copy", "Holding", "Reader", "choose_step", "copies_of_body", "equal_bodies", "obsolete", "shared_reads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,12 @@ class Reader:
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What one cache has: its address, and for each record its world size and where it lies, "memory" or "disk". keys: equal for equal
-    bodies, of the records that have one."""
+    bodies, of the records that have one. digests: of the records whose body stands for those of other ranks too."""
 
     url: str
     records: Mapping[tuple[RecordName, str], int]
     keys: Mapping[RecordName, str] = field(default_factory=dict)
+    digests: Mapping[RecordName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,26 @@ def choose_step(
     return {
         rank: _nearest(RecordName(step, generation, rank), found[newest][rank], holdings[rank].url) for rank in range(world_size)
     }  # fmt: skip
+
+
+def copies_of_body(
+    holdings: Sequence[Holding], step: int, generation: int, digest: str, own_url: str, bad: Collection[tuple[RecordName, str, str]] = ()
+) -> list[Copy]:
+    """Where the body lies of a rank that keeps none, the nearest first: at its keeper, its keeper's backup, or the keepers of other failure
+    domains, whose bodies are equal."""
+    alike = {
+        name
+        for holding in holdings
+        for name, found in holding.digests.items()
+        if (name.step, name.generation, found) == (step, generation, digest)
+    }
+    places: dict[RecordName, set[tuple[str, str]]] = defaultdict(set)
+    for holding in holdings:
+        for name, where in holding.records:
+            if name in alike and (name, holding.url, where) not in bad:
+                places[name].add((holding.url, where))
+    found = [copy for name, there in sorted(places.items()) for copy in _nearest(name, there, own_url)]
+    return sorted(found, key=_nearness)
 
 
 def equal_bodies(
@@ -124,4 +145,8 @@ def _keys(holdings: Sequence[Holding]) -> dict[RecordName, str]:
 
 def _nearest(name: RecordName, copies: Collection[tuple[str, str]], own_url: str) -> list[Copy]:
     found = [Copy(name, url, where, url == own_url) for url, where in copies]
-    return sorted(found, key=lambda copy: (copy.where != "memory", not copy.own, copy.url))
+    return sorted(found, key=_nearness)
+
+
+def _nearness(copy: Copy) -> tuple[bool, bool, str]:
+    return copy.where != "memory", not copy.own, copy.url

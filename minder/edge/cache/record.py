@@ -61,7 +61,9 @@ class RecordName:
 @dataclass(frozen=True, slots=True)
 class Record:
     """A head. layout: a digest of which tensors the body holds; chunks: CRC-32 of each CHUNK_BYTES of it; values: plain values, packed.
-    update: of the job's code that saved it, 0 where none is known; skipped: batches that its run leaves out."""
+    update: of the job's code that saved it, 0 where none is known; skipped: batches that its run leaves out. keeper: the rank whose record
+    of this step has the body, which is equal to this rank's own: the body here is empty then; None where it has its own. digest: equal in
+    both; "" where the body stands for no other rank."""
 
     name: RecordName
     world_size: int
@@ -71,6 +73,8 @@ class Record:
     values: bytes
     update: int = 0
     skipped: str = ""
+    keeper: int | None = None
+    digest: str = ""
 
     @property
     def key(self) -> str | None:
@@ -84,7 +88,8 @@ class Record:
         content: dict[str, Any] = {
             "format": _FORMAT, "name": str(self.name), "world_size": self.world_size, "body_bytes": self.body_bytes,
             "layout": self.layout, "chunks": self.chunks, **({"update": self.update} if self.update else {}),
-            **({"skipped": self.skipped} if self.skipped else {}),
+            **({"skipped": self.skipped} if self.skipped else {}), **({} if self.keeper is None else {"keeper": self.keeper}),
+            **({"digest": self.digest} if self.digest else {}),
         }  # fmt: skip
         text = json.dumps(content, separators=(",", ":")).encode()
         return b"%08x %d\n" % (zlib.crc32(text + self.values), len(text)) + text + self.values
@@ -99,9 +104,12 @@ def parse_head(data: bytes) -> Record:
             raise ValueError("its checksum differs")
         content, values = json.loads(rest[: int(length)]), rest[int(length) :]
         name = RecordName.parse(content["name"])
+        if content["format"] != _FORMAT or name is None:
+            raise ValueError(f"it is of format {content['format']}, or names no record")
         made_by = int(content.get("update", 0)), format_ranges(parse_ranges(content.get("skipped", "")))
-        record = Record(name, content["world_size"], content["body_bytes"], content["layout"], tuple(content["chunks"]), values, *made_by)  # type: ignore[arg-type]
-        if content["format"] != _FORMAT or name is None or len(record.chunks) != -(-record.body_bytes // CHUNK_BYTES):
+        chunks, twin = tuple(content["chunks"]), (content.get("keeper"), str(content.get("digest", "")))
+        record = Record(name, content["world_size"], content["body_bytes"], content["layout"], chunks, values, *made_by, *twin)
+        if len(record.chunks) != -(-record.body_bytes // CHUNK_BYTES):
             raise ValueError("its fields contradict each other")
     except (ValueError, KeyError, TypeError, AttributeError, BatchRangesError) as error:
         raise CheckpointError(f"a checkpoint record's head is damaged: {error}") from error

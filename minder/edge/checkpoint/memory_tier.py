@@ -30,7 +30,7 @@ from minder.edge.cache.client import CacheClient
 from minder.edge.cache.members import Member
 from minder.edge.cache.placement import place_backups
 from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head
-from minder.edge.checkpoint import optimizer_state, random_state
+from minder.edge.checkpoint import optimizer_state, random_state, twins
 from minder.edge.checkpoint.copying import CopyOut, StepGate
 from minder.edge.checkpoint.manifest import foreign_updates, own_version
 from minder.edge.checkpoint.ranks import Ranks
@@ -78,7 +78,7 @@ class Retention:
 class MemoryTier:
     """`Checkpointer("memory")`; its arguments stand there."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as Checkpointer's
         self,
         process_group: dist.ProcessGroup | None,
         timeout_s: float,
@@ -86,6 +86,7 @@ class MemoryTier:
         retention: Retention,
         *,
         overlap: bool = True,
+        once_per: str | None = "machine",
         parallelism: Parallelism | None = None,
         cache: CacheClient | None = None,
     ) -> None:
@@ -108,6 +109,9 @@ class MemoryTier:
         self._error: CheckpointError | None = None
         self._has_room = False
         self._body_bytes = 0
+        self._once_per = once_per
+        self._domains: list[str] = []  # of each rank, where a body that several have is kept once; none: every rank keeps its own
+        self._keepers: dict[int, int] | None = None  # rank to the rank whose body stands for its own; None: not compared yet
         self.generation = self._join(parallelism)
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
@@ -126,7 +130,7 @@ class MemoryTier:
             self._note(step, error)
             self._in_flight.append(done)
             # the others wait for our word, and for that on every step before it
-            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, False, done)))
+            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, None, done)))
             return
         self._left_out = False
         self._in_flight.append(done)
@@ -165,7 +169,7 @@ class MemoryTier:
         random_state.restore(random)
         settled = threading.Event()
         self._in_flight.append(settled)
-        self._committing.run(lambda: self._settle_loaded(record.name, settled))
+        self._committing.run(lambda: self._settle_loaded(record, settled))
         return record.name.step
 
     # Meeting
@@ -189,13 +193,15 @@ class MemoryTier:
         backup_url = "" if peer is None else all_ranks[peer]["url"]
         about_us = self._ranks.rank, generation, self._ranks.size
         member = Member(*about_us, backup_url, token, flush_dir=self._flush_dir, **asdict(self._retention))
+        if self._once_per is not None:
+            self._domains = [domains[name].get(self._once_per, name) for name in machines.values()]
         self._cache.join(member)
         self._ranks.gather_all(None)  # from here on every cache knows the token
         return int(generation)
 
     # Saving
 
-    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], None]:
+    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], _Note]:
         """Copy what cannot wait; what is returned makes the record whole, in the background."""
         self._await_turn(_IN_FLIGHT - 1)
         late = self._gate.watch(state.values()) if self._overlap else frozenset()
@@ -203,17 +209,28 @@ class MemoryTier:
         values = shard.pack_values(random_state.capture())
         if not self._has_room:
             unpack_values(values)  # what could not be read again must not be found out at the recovery
-        self._body_bytes = shard.body_bytes
-        self._await_room(shard.body_bytes)
-        body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
-        copy = CopyOut(shard, as_tensor(body), late, self._staging)
+        keeper = self._keeper(shard)
+        self._body_bytes = 0 if keeper is not None else shard.body_bytes
+        self._await_room(self._body_bytes)
+        body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
+        copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging)
         self._gate.hold_for(copy)
 
-        def finish() -> None:
+        def finish() -> _Note:
             copy.finish()
-            self._complete(name, shard, values, body)
+            return self._complete(name, shard, values, body, keeper, copy.sums)
 
         return finish
+
+    def _keeper(self, shard: Shard) -> int | None:
+        """Whose body stands for ours. At the first save all ranks compare theirs."""
+        if self._keepers is None:
+            self._keepers = {}
+            if len(set(self._domains)) < len(self._domains):
+                self.wait()
+                samples = self._ranks.gather_tensors(torch.tensor([twins.sample(shard)]))
+                self._keepers = twins.group([int(each) for each in samples], self._domains)
+        return self._keepers.get(self._ranks.rank)
 
     def _await_turn(self, most: int) -> None:
         """Until at most so many bodies are in flight. Once a save was left out, later ones do not wait before they may go on."""
@@ -247,27 +264,35 @@ class MemoryTier:
                 self._silent_until_s = time.monotonic() + _SILENCE_S
             raise
 
-    def _complete(self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None) -> None:
-        folder = self._cache.folder
+    def _complete(
+        self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None, keeper: int | None, sums: list[int]
+    ) -> _Note:  # fmt: skip
+        folder, digest = self._cache.folder, ""
         chunks = () if body is None else checksums(memoryview(body), _THREADS)
+        if keeper is not None or self._ranks.rank in (self._keepers or {}).values():
+            whole = as_tensor(body)
+            digest = twins.digest_of(shard.layout, sums if keeper is not None else [twins.crc(piece.of(whole)) for piece in shard.pieces])
         draft_path(folder, name).replace(body_path(folder, name))
-        made_by = self._update, self._skipped
-        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values, *made_by))
+        body_bytes = 0 if keeper is not None else shard.body_bytes
+        about = self._update, self._skipped, keeper, digest
+        record = Record(name, self._ranks.size, body_bytes, shard.layout, chunks, values, *about)
+        write_head(folder, record)
+        return _Note.of(record)
 
-    def _finish(self, name: RecordName, finish: Callable[[], None], done: threading.Event) -> None:
+    def _finish(self, name: RecordName, finish: Callable[[], _Note], done: threading.Event) -> None:
+        note = None
         try:
-            finish()
-            whole = True
+            note = finish()
         except _FAILURES as error:
             self._note(name.step, error)
-            whole = False
-        self._committing.run(lambda: self._commit(name, whole, done))
+        self._committing.run(lambda: self._commit(name, note, done))
 
-    def _commit(self, name: RecordName, whole: bool, done: threading.Event) -> None:
-        """Each save ends in one exchange of all ranks, whether it went well here or not."""
+    def _commit(self, name: RecordName, note: _Note | None, done: threading.Event) -> None:
+        """Each save ends in one exchange of all ranks, whether it went well here or not. note: None where it did not."""
         try:
-            why = self._back_up(name) if whole else ""
-            if self._settle(name, whole and not why):
+            why = self._back_up(name) if note is not None else ""
+            whole = note is not None
+            if self._settle(name, note or _Note(), whole and not why):
                 self._said = ""
                 self._error = None if name.step == self._saved_step else self._error
             elif whole:
@@ -277,10 +302,14 @@ class MemoryTier:
         finally:
             done.set()
 
-    def _settle(self, name: RecordName, is_safe: bool) -> bool:
-        """Compare notes with all ranks; whether all have it twice."""
-        notes = self._ranks.gather_tensors(torch.tensor([name.step, int(is_safe)]))
-        all_safe = all(bool(note[1]) and int(note[0]) == name.step for note in notes)
+    def _settle(self, name: RecordName, note: _Note, is_safe: bool) -> bool:
+        """Compare notes with all ranks; whether all have it twice. Ranks that were alike and are no more keep their own from now on."""
+        notes = self._ranks.gather_tensors(torch.tensor([name.step, int(is_safe), note.keeper, note.digest]))
+        steps, safe, keepers, digests = zip(*(map(int, each) for each in notes), strict=True)
+        all_safe = all(safe) and set(steps) == {name.step}
+        if all_safe and not twins.are_alike(keepers, digests):
+            self._keepers, self._has_room = {}, False
+            raise CheckpointError("replicas that had equal state differ: each rank keeps its own from now on")
         if all_safe:
             self._cache.commit(name.step, name.generation)
         return all_safe
@@ -292,12 +321,12 @@ class MemoryTier:
         except _FAILURES as error:
             return str(error)
 
-    def _settle_loaded(self, name: RecordName, done: threading.Event) -> None:
+    def _settle_loaded(self, record: Record, done: threading.Event) -> None:
         """After a recovery a record may lie on one machine only: back it up at once, not at the next step."""
         try:
-            self._settle(name, not self._back_up(name))
+            self._settle(record.name, _Note.of(record), not self._back_up(record.name))
         except _FAILURES as error:
-            _log.warning("step %d was loaded, and may have no second copy: %s", name.step, error)
+            _log.warning("step %d was loaded, and may have no second copy: %s", record.name.step, error)
         finally:
             done.set()
 
@@ -306,6 +335,19 @@ class MemoryTier:
         if str(error) != self._said:  # once, however long it lasts
             _log.error("%s; training goes on, later saves try again", self._error)
         self._said = str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What a rank says of its record of one step. keeper: the rank whose body stands for its own; digest: of its tensors, 0 for none."""
+
+    keeper: int = twins.NONE
+    digest: int = 0
+
+    @classmethod
+    def of(cls, record: Record) -> _Note:
+        keeper = twins.NONE if record.keeper is None else record.keeper
+        return cls(keeper, twins.number_of(record.digest) if record.digest else 0)
 
 
 class _Lane:

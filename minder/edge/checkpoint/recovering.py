@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from minder.edge.cache.choice import Copy, Holding, Reader, choose_step, equal_bodies, shared_reads
+from minder.edge.cache.choice import Copy, Holding, Reader, choose_step, copies_of_body, equal_bodies, shared_reads
 from minder.edge.cache.client import CacheClient
 from minder.edge.cache.folder import read_record
 from minder.edge.cache.record import Record, RecordName, body_path, wrong_chunk
@@ -72,13 +72,30 @@ class Recovery:
     def _first_whole(
         self, copies: list[Copy], holdings: list[Holding], bad: set[tuple[RecordName, str, str]]
     ) -> tuple[tuple[Record, torch.Tensor] | None, list[tuple[RecordName, str, str]]]:
-        """The first copy that can be had and is undamaged; else all of them, as bad ones."""
+        """The first copy that can be had and is undamaged; else all of them, as bad ones. Where another rank's body stands for our own, it
+        comes with that one, or its copies are the bad ones."""
+        found = self._try(copies, holdings, bad)
+        if found is None or found[0].keeper is None:
+            return found, [] if found is not None else _places(copies)
+        record = found[0]
+        bodies = copies_of_body(
+            holdings, record.name.step, record.name.generation, record.digest, holdings[self._ranks.rank].url, bad
+        )  # fmt: skip
+        of_keeper = self._try(bodies, holdings, bad)
+        if of_keeper is None:
+            _log.warning("record %s has its body with rank %d, which cannot be had", record.name, record.keeper)
+            return None, _places(bodies or copies)
+        return (record, of_keeper[1]), []
+
+    def _try(
+        self, copies: list[Copy], holdings: list[Holding], bad: set[tuple[RecordName, str, str]]
+    ) -> tuple[Record, torch.Tensor] | None:
         for copy in copies:
             try:
-                return self._open(copy, [] if copy.own else equal_bodies(holdings, copy, bad)), []
+                return self._open(copy, [] if copy.own else equal_bodies(holdings, copy, bad))
             except (CheckpointError, OSError) as error:
                 _log.warning("record %s in %s of %s is passed over: %s", copy.name, copy.where, copy.url, error)
-        return None, [(copy.name, copy.url, copy.where) for copy in copies]
+        return None
 
     def _open(self, copy: Copy, elsewhere: list[tuple[str, RecordName]]) -> tuple[Record, torch.Tensor]:
         if not copy.own:
@@ -98,8 +115,8 @@ class Recovery:
         items = [item for answer in answers for item in answer["records"] if item["world_size"] == self._ranks.size]
         if items and not any(_read_by(self._run, item) for item in items):
             raise CheckpointError(
-                f"all steps that are kept have learned from other batches than this run, which leaves out {self._run.skipped or 'none'}, or "
-                "were saved by updates that it does not read: take the skip back with `minder job skip JOB --undo`, set "
+                f"all steps that are kept have learned from other batches than this run, which leaves out {self._run.skipped or 'none'}, "
+                "or were saved by updates that it does not read: take the skip back with `minder job skip JOB --undo`, set "
                 "checkpoints_compatible = true, or end the caches and remove their folders to start again"
             )
         if steps or bad:
@@ -127,7 +144,12 @@ def _holding(answer: Mapping[str, Any], run: Reader) -> Holding:
     named = ((RecordName.parse(item["name"]), item) for item in answer["records"] if _read_by(run, item))
     records = [(name, item) for name, item in named if name is not None]
     keys = {name: item["key"] for name, item in records if item.get("key")}
-    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys)
+    digests = {name: item["digest"] for name, item in records if item.get("digest") and item.get("keeper") is None}
+    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys, digests)
+
+
+def _places(copies: list[Copy]) -> list[tuple[RecordName, str, str]]:
+    return [(copy.name, copy.url, copy.where) for copy in copies]
 
 
 def _read_by(run: Reader, item: Mapping[str, Any]) -> bool:
