@@ -186,6 +186,19 @@ class Cache:
             done = bool(ranks) and all(member.is_done for member in ranks)
             return silent_s > (self.settings.linger_s if done else self.settings.max_age_s)
 
+    def flush_now(self) -> int:
+        """Write what its ranks have, from the newest committed step on, to their flush_dir, on request: before the machine's memory goes.
+        Later steps too, since a rank elsewhere may have committed one more. Blocks; returns how many records lie there now."""
+        with self._lock:
+            committed = self.members.committed
+            oldest = (-1, -1) if committed is None else (committed[1], committed[0])
+            mine = [each for each in self.memory.records if each.rank in self.members.ranks and _age(each) >= oldest]
+            due = [self._to_disk(name) for name in sorted(mine, key=_age) if self.members.ranks[name.rank].flush_dir]
+        with self._flush_turn:
+            if self._flushing is not None:
+                self._flushing.join()
+            return sum(flush.write() for flush in due)
+
     def end(self) -> None:
         """Remove everything. What is being flushed is flushed."""
         if self._flushing is not None:
@@ -291,9 +304,13 @@ class Cache:
         for member in self.members.ranks.values():
             name = RecordName(step, generation, member.rank)
             if member.flush_dir and step % max(1, member.flush_every) == 0 and name in self.memory.records:
-                body = body_path(self.memory.path, name).open("rb")
-                found.append(_Flush(self.memory.records[name], body, Path(member.flush_dir), member.flush_keep, member.keep_every))
+                found.append(self._to_disk(name))
         return found
+
+    def _to_disk(self, name: RecordName) -> _Flush:
+        member = self.members.ranks[name.rank]
+        body = body_path(self.memory.path, name).open("rb")
+        return _Flush(self.memory.records[name], body, Path(member.flush_dir), member.flush_keep, member.keep_every)
 
     def _flush(self, due: list[_Flush]) -> None:
         """In the background, one step after the other: caches that left different ones out would have no step in common."""
@@ -314,11 +331,15 @@ class _Flush:
     keep: int
     every: int
 
-    def write(self) -> None:
-        """And drop what is older there and does not stay. A disk that fails is logged; the record in memory is no worse for it."""
+    def write(self) -> bool:
+        """And drop what is older there and does not stay. A disk that fails is logged; the record in memory is no worse for it. Whether it
+        lies there now."""
         name = self.record.name
         try:
             disk = RecordFolder(self.folder)
+            if name in disk.records:
+                self.body.close()
+                return True
             with self.body, open_private(draft_path(self.folder, name), "wb") as draft:
                 shutil.copyfileobj(self.body, draft, PIECE_BYTES)
             disk.add(self.record, sync=True)
@@ -326,6 +347,8 @@ class _Flush:
             disk.drop(obsolete(own, self.record, self.keep, self.every))
         except OSError as error:
             event(_log, logging.ERROR, "flush failed", record=name, folder=self.folder, detail=str(error))
+            return False
+        return True
 
 
 def _write_all(flushes: list[_Flush]) -> None:
