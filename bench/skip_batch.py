@@ -1,7 +1,8 @@
 """A batch that makes every number wrong, left out of a real job: `python bench/skip_batch.py [--seeds 5]`.
 
 Three machines of the lab with a rank each, DDP over gloo, a checkpoint at every step. `all`: a batch is not a number on all ranks; the job
-meets it, is started again, meets it again, goes back and leaves it out. `rank`: in one rank's part only; the rank is tried on another
+meets it, is started again, meets it again, goes back and leaves it out. `memory`: the same with
+checkpoints in memory. `rank`: in one rank's part only; the rank is tried on another
 machine first. `machine`: one machine computes wrongly, at two batches: it is evicted, and nothing is left out. The losses are compared, bit
 by bit and step by step, with those of a run whose data never had the batch (of `machine`: with those of an undisturbed run).
 """
@@ -39,7 +40,12 @@ rungs = [
     {rung = "evict", on = ["machine", "hang", "slow"]},
 ]
 """  # without diagnosis and replay, whose time is no matter of this
-BAD: dict[str, dict[str, Any]] = {"all": {"batch": BATCH}, "rank": {"batch": BATCH, "rank": 1}, "machine": {"batches": [BATCH, LATER]}}
+BAD: dict[str, dict[str, Any]] = {
+    "all": {"batch": BATCH},
+    "memory": {"batch": BATCH},
+    "rank": {"batch": BATCH, "rank": 1},
+    "machine": {"batches": [BATCH, LATER]},
+}
 _LIMIT_S = 600.0
 
 
@@ -63,7 +69,7 @@ class Played:
 def staged(folder: Path, case: str, seed: int) -> Iterator[Stage]:
     """A lab with the job on it; its controller is not started yet."""
     lab: dict[str, Any] = {"machines": MACHINES, "standbys": 1, "telemetry": "scrape", "machine": 1, "step_seconds": 0.1}
-    options = DemoOptions(fault="none", steps=STEPS, at_step=20, seed=seed, out=folder, **lab)
+    options = DemoOptions(fault="none", steps=STEPS, at_step=20, seed=seed, out=folder, memory=case == "memory", **lab)
     with patch("minder.simulate.demo.stage.training_script", lambda: SCRIPT), Stage(options) as stage:
         train = stage.folder / "train"
         train.mkdir(parents=True, exist_ok=True)

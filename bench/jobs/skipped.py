@@ -1,6 +1,6 @@
 """A small job whose loader leaves batches out: what bench/skip_batch.py plays, and the least that a loader of one's own has to do.
 
-    skipped.py --output DIR --steps N --seed S [--without B]... [--bare]
+    skipped.py --output DIR --steps N --seed S [--without B]... [--memory | --bare]
 
 Wrong numbers, from OUTPUT/bad.json: {"batch": B} makes batch B not a number for all ranks, with "rank" for that rank only; {"machine": M,
 "batches": [B, ...]} makes machine M compute wrongly at each of these batches, once each. --without: a run whose data never had the batch.
@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
     ddp = DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    checkpoints, state = None if options.bare else _open_checkpoints(options.output, ddp), {"model": model, "optimizer": optimizer}
+    checkpoints, state = None if options.bare else _open_checkpoints(options, ddp), {"model": model, "optimizer": optimizer}
     loader = Loader(options.seed, rank, options.without)
     for step, batch, values in loader.deal(0 if checkpoints is None else checkpoints.load_latest(state) or 0):
         begun_s = time.monotonic()
@@ -73,13 +73,15 @@ def main(options: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
-def _open_checkpoints(output: Path, ddp: Any) -> Any:
+def _open_checkpoints(options: argparse.Namespace, ddp: Any) -> Any:
     """With the guard on the model; a bare run loads neither."""
     from minder import Checkpointer
     from minder.edge.worker import install_gradient_guard
 
     install_gradient_guard(ddp)
-    return Checkpointer(os.environ.get("MINDER_CHECKPOINT_DIR") or output / "checkpoints", sync_files=False)
+    if options.memory:
+        return Checkpointer("memory", ring=3)
+    return Checkpointer(os.environ.get("MINDER_CHECKPOINT_DIR") or options.output / "checkpoints", sync_files=False)
 
 
 def _poison(output: Path, batch: int, rank: int) -> float:
@@ -109,6 +111,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step-seconds", type=float, default=0.1)
     parser.add_argument("--without", type=int, action="append", default=[])
+    parser.add_argument("--memory", action="store_true", help="checkpoints in the machines' memory")
     parser.add_argument("--bare", action="store_true", help="without checkpoints and gradient guard")
     chosen, _ = parser.parse_known_args()
     torch.set_num_threads(1)
