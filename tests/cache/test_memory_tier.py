@@ -211,6 +211,21 @@ def test_numbers_of_steps_that_cannot_be_kept_are_refused(cache: Running, option
         Checkpointer("memory", **options)
 
 
+def test_a_disk_whose_records_cannot_be_read_is_no_beginning(cache: Running, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    _train_until(Checkpointer("memory", flush_dir=disk, flush_every=1), _state(1), 2)
+    assert cache.cache._flushing is not None
+    cache.cache._flushing.join(10.0)
+    cache.cache.memory.drop(list(cache.cache.memory.records))
+    (cache.settings.folder / "members.json").unlink()
+    again = cache.again()  # all memory is lost
+    for head in disk.glob("*.head"):
+        head.write_bytes(b"!" + head.read_bytes()[1:])
+    with pytest.raises(CheckpointError, match=r"what was saved cannot be read: step-.* is damaged"):
+        Checkpointer("memory", flush_dir=disk).load_latest(_state(2))
+    again.stop()
+
+
 def test_a_record_of_another_model_is_refused_with_a_reason(cache: Running) -> None:
     checkpoints = Checkpointer("memory")
     checkpoints.save(1, {"model": torch.nn.Linear(3, 3)})

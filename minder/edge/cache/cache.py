@@ -68,8 +68,15 @@ class Cache:
                 for where, folder in places
                 for name, record in sorted(folder.records.items())
             ]
+            unreadable = [f"{name} in {folder.path}: {why}" for _, folder in places for name, why in sorted(folder.unreadable.items())]
             about = {"machine": self.settings.machine, "job": self.settings.job, "url": self.url, "folder": str(self.settings.folder)}
-            return {**about, "generation": self.members.generation, "committed": self.members.committed, "records": held}
+            return {
+                **about,
+                "generation": self.members.generation,
+                "committed": self.members.committed,
+                "records": held,
+                "unreadable": unreadable[:3],
+            }
 
     def join(self, member: Member) -> None:
         """A rank of a new generation, or of the present one again."""

@@ -5,17 +5,31 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import shutil
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from minder.edge.cache.record import Record, RecordName, body_path, draft_path, head_path, parse_head, write_head, wrong_chunk
+from minder.edge.cache.record import (
+    DamagedHeadError,
+    Record,
+    RecordName,
+    body_path,
+    draft_path,
+    head_path,
+    parse_head,
+    write_head,
+    wrong_chunk,
+)  # fmt: skip
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
-__all__ = ["RecordFolder", "complete_steps", "read_record"]
+__all__ = ["RecordFolder", "complete_steps", "foreign_files", "read_record"]
 
+_OWN = re.compile(
+    r"step-\d{9,}-generation-\d{5,}-rank-\d{5,}\.(body|draft|head|head\.new)|members\.json|owner\.json|port|socket|lock"
+    r"|(members|owner|port)\.\d+\.tmp"
+)
 _DRAFT_LIVES_S = 600.0  # a body that no head followed: its writer died
 
 
@@ -25,17 +39,24 @@ class RecordFolder:
     def __init__(self, path: Path) -> None:
         self.path = make_private(path)
         self.records: dict[RecordName, Record] = {}
+        self.unreadable: dict[RecordName, str] = {}  # records that lie here, and why they are none
         self.look()
 
     def look(self) -> None:
-        """Read what lies there. A head that is damaged, or has no body of its length, is no record."""
+        """Read what lies there. A head that is damaged, or has no body of its length, is no record; one without a body is on its way, or
+        goes just now."""
         found: dict[RecordName, Record] = {}
+        self.unreadable = {}
         for path in self.path.glob("step-*.head"):
             name = RecordName.parse(path.stem)
             if name is None:
                 continue
-            with contextlib.suppress(CheckpointError):
+            try:
                 found[name] = self.records.get(name) or read_record(self.path, name)
+            except DamagedHeadError as error:
+                self.unreadable[name] = str(error)
+            except CheckpointError:
+                pass
         self.records = found
 
     def read(self, name: RecordName) -> Record:
@@ -106,9 +127,14 @@ class RecordFolder:
         return sum(sizes.values())
 
     def remove(self) -> None:
-        """All of it, and the folder."""
+        """All that is a cache's, and the folder, if nothing else lies there."""
         self.records.clear()
-        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            foreign = set(foreign_files(self.path))
+            for path in self.path.iterdir():
+                if path.name not in foreign:
+                    path.unlink(missing_ok=True)
+            self.path.rmdir()
 
 
 def read_record(folder: Path, name: RecordName) -> Record:
@@ -121,6 +147,11 @@ def read_record(folder: Path, name: RecordName) -> Record:
     if record.name != name or size_bytes != record.body_bytes:
         raise CheckpointError(f"record {name} in {folder}: its head and its body do not go together")
     return record
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Names in a folder that no cache writes. Raises OSError."""
+    return sorted(path.name for path in folder.iterdir() if _OWN.fullmatch(path.name) is None)
 
 
 def complete_steps(folder: Path) -> list[Record]:

@@ -25,7 +25,8 @@ from minder.model.errors import CheckpointError
 from minder.model.private import open_private
 
 __all__ = [
-    "CHUNK_BYTES", "Record", "RecordName", "body_path", "checksums", "draft_path", "head_path", "parse_head", "write_head", "wrong_chunk",
+    "CHUNK_BYTES", "DamagedHeadError", "Record", "RecordName", "body_path", "checksums", "draft_path", "head_path", "parse_head",
+    "write_head", "wrong_chunk",
 ]  # fmt: skip
 
 CHUNK_BYTES = 256 * 1024
@@ -33,6 +34,10 @@ _NAME = re.compile(r"step-(\d{9,})-generation-(\d{5,})-rank-(\d{5,})")
 _FORMAT = 1
 _LEAST_SHARE_BYTES = 32 << 20
 _FEWEST_CHUNKS = 8  # a key of fewer checksums is no proof that two bodies are equal
+
+
+class DamagedHeadError(CheckpointError):
+    """A head that is not what was written, or of a format that this version does not read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,7 +101,7 @@ class Record:
 
 
 def parse_head(data: bytes) -> Record:
-    """Raises CheckpointError for bytes that are no whole head."""
+    """Raises DamagedHeadError for bytes that are no whole head."""
     try:
         first, _, rest = data.partition(b"\n")
         checksum, length = first.split(b" ")
@@ -104,15 +109,17 @@ def parse_head(data: bytes) -> Record:
             raise ValueError("its checksum differs")
         content, values = json.loads(rest[: int(length)]), rest[int(length) :]
         name = RecordName.parse(content["name"])
-        if content["format"] != _FORMAT or name is None:
-            raise ValueError(f"it is of format {content['format']}, or names no record")
+        if name is None:
+            raise ValueError("it names no record")
+        if content["format"] != _FORMAT:
+            raise DamagedHeadError(f"a checkpoint record is of format {content['format']}: this version of minder reads {_FORMAT}")
         made_by = int(content.get("update", 0)), format_ranges(parse_ranges(content.get("skipped", "")))
         chunks, twin = tuple(content["chunks"]), (content.get("keeper"), str(content.get("digest", "")))
         record = Record(name, content["world_size"], content["body_bytes"], content["layout"], chunks, values, *made_by, *twin)
         if len(record.chunks) != -(-record.body_bytes // CHUNK_BYTES):
             raise ValueError("its fields contradict each other")
     except (ValueError, KeyError, TypeError, AttributeError, BatchRangesError) as error:
-        raise CheckpointError(f"a checkpoint record's head is damaged: {error}") from error
+        raise DamagedHeadError(f"a checkpoint record's head is damaged: {error}") from error
     return record
 
 

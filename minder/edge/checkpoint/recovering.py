@@ -119,6 +119,9 @@ class Recovery:
                 "or were saved by updates that it does not read: take the skip back with `minder job skip JOB --undo`, set "
                 "checkpoints_compatible = true, or end the caches and remove their folders to start again"
             )
+        unreadable = next((why for answer in answers for why in answer.get("unreadable", ())), None)
+        if unreadable is not None and not steps and not items:
+            raise CheckpointError(f"what was saved cannot be read: {unreadable}; to start again from nothing, remove these files")
         if steps or bad:
             sizes = sorted({item["world_size"] for answer in answers for item in answer["records"]} - {self._ranks.size})
             why = f"its records are of a job of {sizes[0]} ranks" if sizes else "a rank's copies are all lost or damaged"
