@@ -204,9 +204,10 @@ def test_every_nth_step_stays_on_the_disk_beside_the_newest(cache: Running, tmp_
         ({"keep": 2}, "keep=2: at least 3 steps"),
         ({"flush_every": 10, "keep_every": 25}, "keep_every=25: give a multiple of flush_every=10"),
         ({"keep_every": -100}, "keep_every=-100"),
+        ({"once_per": "rakc"}, "once_per='rakc': the job's machines name machine; give one of these"),
     ],
 )
-def test_numbers_of_steps_that_cannot_be_kept_are_refused(cache: Running, options: dict[str, int], why: str) -> None:
+def test_what_cannot_be_kept_is_refused(cache: Running, options: dict[str, Any], why: str) -> None:
     with pytest.raises(CheckpointError, match=why):
         Checkpointer("memory", **options)
 

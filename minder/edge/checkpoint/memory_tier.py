@@ -194,6 +194,11 @@ class MemoryTier:
         about_us = self._ranks.rank, generation, self._ranks.size
         member = Member(*about_us, backup_url, token, flush_dir=self._flush_dir, **asdict(self._retention))
         if self._once_per is not None:
+            known = sorted({"machine", *(kind for domain in domains.values() for kind in domain)})
+            if self._once_per not in known:
+                raise CheckpointError(
+                    f"once_per={self._once_per!r}: the job's machines name {', '.join(known)}; give one of these, or None"
+                )
             self._domains = [domains[name].get(self._once_per, name) for name in machines.values()]
         self._cache.join(member)
         self._ranks.gather_all(None)  # from here on every cache knows the token
