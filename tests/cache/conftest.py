@@ -53,12 +53,16 @@ class Running:
         url = "" if backup is None else backup.cache.url
         self.client.join(Member(rank, generation, world_size, url, TOKEN, **fields))
 
-    def write(self, name: RecordName, body: bytes, world_size: int = 2, values: bytes = b"values", skipped: str = "") -> Record:
+    def write(self, name: RecordName, body: bytes, world_size: int = 2, values: bytes = b"values") -> Record:
         """What a rank does before it says `keep`."""
-        draft_path(self.settings.folder, name).write_bytes(body)
-        record = Record(name, world_size, len(body), "layout", checksums(memoryview(body)), values, skipped)
-        draft_path(self.settings.folder, name).replace(self.settings.folder / f"{name}.body")
-        write_head(self.settings.folder, record)
+        return self.write_into(self.settings.folder, name, body, world_size, values)
+
+    @staticmethod
+    def write_into(folder: Path, name: RecordName, body: bytes, world_size: int = 2, values: bytes = b"values") -> Record:
+        draft_path(folder, name).write_bytes(body)
+        record = Record(name, world_size, len(body), "layout", checksums(memoryview(body)), values)
+        draft_path(folder, name).replace(folder / f"{name}.body")
+        write_head(folder, record)
         return record
 
     def body(self, name: RecordName) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,22 +159,6 @@ def test_a_job_that_went_back_keeps_its_new_steps_beside_newer_ones_that_were_ab
     other.join(1, 2, one, generation=2)
     one.write(name(6, generation=2), SMALL)
     assert one.client.keep(name(6, generation=2), 5.0) == "" and name(6, generation=2) in one.held & other.held
-
-
-def test_a_launcher_learns_what_lies_in_memory_and_of_its_own_ranks_on_the_disk(start: Start, tmp_path: Path) -> None:
-    one, disk = start("m0"), tmp_path / "disk"
-    one.join(0, 1, flush_dir=str(disk), flush_every=2)
-    assert one.client.saved() == []
-    for step in (2, 3):
-        one.write(name(step), SMALL, 1, skipped="7-8")
-        one.client.keep(name(step), 1.0)
-        one.client.commit(step, 1)
-    one.cache._flushing.join(5.0)  # type: ignore[union-attr]
-    one.write(name(2, rank=1), SMALL, 1)
-    (one.settings.folder / f"{name(2, rank=1)}.head").rename(disk / f"{name(2, rank=1)}.head")  # another machine's, on the same disk
-    about = {"generation": 1, "rank": 0, "world_size": 1, "skipped": "7-8"}
-    one.cache._now_s = lambda: 1e9
-    assert one.client.saved() == [{"step": 3, "where": "memory", **about}, {"step": 2, "where": "disk", **about}]
 
 
 def test_equal_bodies_are_kept_once_a_machine_and_not_sent(pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,3 +346,53 @@ def test_a_fetch_for_recovery_finds_what_a_peer_holds_or_says_what_is_missing(pa
         one.client.fetch(name(4), other.cache.url, 5.0)
     with pytest.raises(WireError, match="answered 401"):
         pull_head(other.cache.url, "wrong", name(3))
+
+
+def _settings(folder: Path, job: str = "demo", machine: str = "m1") -> CacheSettings:
+    return CacheSettings(job, machine, "127.0.0.1", 0, folder, 2**20)
+
+
+def test_a_folder_that_is_not_the_caches_own_is_refused_and_nothing_in_it_is_touched(tmp_path: Path) -> None:
+    for held in ("notes.txt", "step-5", "members.json.bak", "step-000000001.pt"):
+        folder = tmp_path / str(len(held))
+        folder.mkdir()
+        (folder / held).write_text("not ours")
+        with pytest.raises(BadInputError, match=f"holds {held}, which is none of a cache's"):
+            check_settings(_settings(folder))
+        assert [path.name for path in folder.iterdir()] == [held]
+    (tmp_path / "file").touch()
+    for wrong in (tmp_path / "file", Path("/proc/none")):
+        with pytest.raises(BadInputError, match=f"--folder {wrong}: .*; give a folder in memory that this user may write"):
+            check_settings(_settings(wrong))
+
+
+def test_the_records_of_another_job_or_machine_are_not_adopted(tmp_path: Path) -> None:
+    check_settings(_settings(tmp_path / "m1"))
+    check_settings(_settings(tmp_path / "m1"))  # the next cache of the same
+    for other in (_settings(tmp_path / "m1", job="another"), _settings(tmp_path / "m1", machine="m2")):
+        with pytest.raises(BadInputError, match="is of job demo on m1: give another"):
+            check_settings(other)
+    (tmp_path / "m1" / "owner.json").write_text("[]")
+    with pytest.raises(BadInputError, match=r"owner.json is damaged"):
+        check_settings(_settings(tmp_path / "m1"))
+
+
+def test_at_the_jobs_end_only_its_own_files_go(tmp_path: Path) -> None:
+    check_settings(_settings(tmp_path / "m1"))
+    cache = Cache(_settings(tmp_path / "m1"), "http://127.0.0.1:1", lambda *unused: "")
+    cache.join(Member(0, 1, 1))
+    (tmp_path / "m1" / "notes.txt").write_text("put there later")
+    (tmp_path / "m1" / "folder").mkdir()
+    cache.end()
+    assert sorted(path.name for path in (tmp_path / "m1").iterdir()) == ["folder", "notes.txt"]
+
+
+def test_a_record_of_another_format_is_named_and_not_passed_over_in_silence(start: Start, tmp_path: Path) -> None:
+    one = start("m0")
+    one.join(0, 1)
+    record = one.write(name(3), SMALL, 1)
+    content = record.pack().partition(b"\n")[2].replace(b'"format":1', b'"format":0')
+    head = b"%08x %d\n" % (zlib.crc32(content), len(content) - len(record.values)) + content
+    (one.settings.folder / f"{name(3)}.head").write_bytes(head)
+    said = one.client.hello()
+    assert said["records"] == [] and "is of format 0: this version of minder reads 1" in said["unreadable"][0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, shared_reads
-from minder.edge.cache.record import RecordName
+import pytest
+
+from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, obsolete, shared_reads
+from minder.edge.cache.record import Record, RecordName
 
 
 def name(rank: int, step: int = 5) -> RecordName:
@@ -36,12 +38,19 @@ def test_of_a_shared_store_one_rank_reads_what_its_replicas_need_too() -> None:
     assert chosen is not None and shared_reads(some, chosen) == [(1, 2, 3)]
 
 
-def test_a_run_goes_on_only_from_what_its_own_batches_made() -> None:
-    """Steps 5 and 6 were made with batch 4 (that of step 5); a later generation left it out and made step 5 again."""
-    again, ahead = RecordName(5, 2, 0), RecordName(6, 1, 0)
-    records = {(RecordName(4, 1, 0), "disk"): 1, (name(0), "memory"): 1, (ahead, "memory"): 1, (again, "memory"): 1}
-    found = Holding("a", records, {}, {again: "4"})
-    for skipped, wanted in (("", ahead), ("4", again), ("3-4", None), ("4,5", RecordName(4, 1, 0)), ("4,7", again), ("9", ahead)):
-        chosen = choose_step([found.made_without(skipped)], 1)
-        assert (None if chosen is None else chosen[0][0].name) == wanted, skipped
-    assert set(found.made_without("4").records) == {(RecordName(4, 1, 0), "disk"), (again, "memory")}
+def _record(step: int, generation: int = 1, update: int = 0, skipped: str = "") -> Record:
+    return Record(RecordName(step, generation, 0), 4, 0, "", (), b"", update, skipped)
+
+
+@pytest.mark.parametrize(
+    ("records", "newest", "every", "gone"),
+    [
+        ([_record(step) for step in (10, 20, 30, 40)], _record(40), 0, [10]),
+        ([_record(step) for step in (10, 20, 30, 40, 50)], _record(50), 20, [10]),  # every 20th stays, however old
+        ([*(_record(step) for step in (10, 20, 30)), _record(20, 2, 0, "14")], _record(20, 2, 0, "14"), 0, [20, 30]),  # 10 is all it has
+        ([*(_record(step, 1, 1) for step in (10, 20)), *(_record(step, 2, 2) for step in (30, 40, 50))], _record(50, 2, 2), 0, [10]),
+        ([_record(60, 3), *(_record(step, 1) for step in (80, 90))], _record(60, 3), 0, []),  # a rollback: three are not too many
+    ],
+)
+def test_what_a_run_may_have_to_go_back_to_stays_on_the_disk(records: list[Record], newest: Record, every: int, gone: list[int]) -> None:
+    assert [name.step for name in obsolete(records, newest, 3, every)] == gone

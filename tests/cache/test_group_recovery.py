@@ -63,12 +63,15 @@ def body(rank):
     model, run = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     state = {"model": model, "optimizer": optimizer}
-    checkpoints = Checkpointer("memory", timeout_s=60, flush_dir=options.get("flush_dir"), flush_every=2)
+    if "domains" in options:
+        os.environ["MINDER_DOMAIN"] = json.dumps({"rack": options["domains"][rank]})
+    once_per = options.get("once_per", "machine")
+    checkpoints = Checkpointer("memory", timeout_s=60, flush_dir=options.get("flush_dir"), flush_every=2, once_per=once_per)
     if layout == "dcp":
         step = dcp_load(checkpoints, state) or 0
     else:
         step = checkpoints.load_latest(state) or 0
-    begun, losses = step, {}
+    begun, losses, unsaved = step, {}, []
     while step < 6:
         step += 1
         generator = torch.Generator().manual_seed(1000 * step + (rank // 2 if layout == "tp" else rank))
@@ -77,16 +80,20 @@ def body(rank):
         optimizer.step()
         optimizer.zero_grad()
         losses[step] = loss.item().hex()
+        if [rank, step] == options.get("differs"):
+            with torch.no_grad():
+                next(model.parameters())[7, 7] += 1e-3  # silent corruption
         if step <= 4:
             if layout == "dcp":
                 found = get_state_dict(model, optimizer)
                 dcp.save({"model": found[0], "optimizer": found[1]}, checkpoint_id=f"step-{step}", storage_writer=CacheWriter(checkpoints))
             else:
                 checkpoints.save(step, state)
-            if step == 3:
-                assert checkpoints.wait() is None
+            waited = checkpoints.wait() if step == 3 or options.get("differs") else None
+            assert waited is None or "differ" in str(waited), waited
+            unsaved += [step] if waited is not None else []
     error = checkpoints.wait()
-    said = {"rank": rank, "begun": begun, "losses": losses, "error": None if error is None else str(error)}
+    said = {"rank": rank, "begun": begun, "losses": losses, "unsaved": unsaved, "error": None if error is None else str(error)}
     os.write(1, json.dumps(said).encode() + b"\\n")  # in one piece: the ranks share the pipe
 
 children = []
@@ -222,3 +229,52 @@ def test_a_peer_that_dies_for_good_in_a_recovery_leaves_the_next_copy_or_step(
     for rank, found in second.items():
         assert found["begun"] == 2
         assert found["losses"] == {step: loss for step, loss in first[rank]["losses"].items() if int(step) > 2}
+
+
+def _goes_on(first: dict[int, dict[str, Any]], second: dict[int, dict[str, Any]], step: int) -> None:
+    for rank, found in second.items():
+        assert (found["begun"], found["error"]) == (step, None)
+        assert found["losses"] == {at: loss for at, loss in first[rank]["losses"].items() if int(at) > step}
+
+
+def _bodies(machine: Running, step: int) -> list[int]:
+    """Ranks whose bodies lie there."""
+    found = (RecordName.parse(path.stem) for path in machine.settings.folder.glob(f"step-{step:09d}-*.body") if path.stat().st_size)
+    return sorted(name.rank for name in found if name is not None)
+
+
+def test_replicas_on_one_machine_keep_their_state_once_and_any_machine_may_go(start: Callable[..., Running], tmp_path: Path) -> None:
+    machines = [start("m0", max_bytes=48 * 2**20), start("m1", max_bytes=48 * 2**20)]  # bodies of each rank would need three times as much
+    first = _run([machines[0], machines[0], machines[0], machines[1]], "wide", tmp_path, "first")
+    assert all(found["error"] is None for found in first.values())
+    assert len({path.stat().st_ino for path in machines[0].settings.folder.glob("step-000000004-*.body") if path.stat().st_size}) == 1
+    assert {0} <= set(_bodies(machines[0], 4)) <= {0, 3}, "ranks 1 and 2 have none"
+    _lose(machines[0])
+    machines[0] = start("s0", max_bytes=48 * 2**20)
+    second = _run([machines[0], machines[0], machines[0], machines[1]], "wide", tmp_path, "second")
+    _goes_on(first, second, 4)
+
+
+def test_state_is_kept_once_a_rack_and_a_rack_may_go(start: Callable[..., Running], tmp_path: Path) -> None:
+    machines = [start(f"m{index}") for index in range(4)]
+    racks = ["r0", "r0", "r1", "r1"]
+    first = _run(machines, "wide", tmp_path, "first", domains=racks, once_per="rack")
+    assert all(found["error"] is None for found in first.values())
+    own = [rank in _bodies(machine, 4) for rank, machine in enumerate(machines)]
+    assert own == [True, False, True, False]
+    for index in (0, 1):
+        _lose(machines[index])
+        machines[index] = start(f"s{index}")
+    second = _run(machines, "wide", tmp_path, "second", domains=racks, once_per="rack")
+    _goes_on(first, second, 4)
+
+
+def test_a_replica_that_differs_costs_a_step_and_keeps_its_own_state_from_then_on(start: Callable[..., Running], tmp_path: Path) -> None:
+    machine = start("m0")
+    first = _run([machine] * 2, "wide", tmp_path, "first", differs=[1, 2])
+    assert [found["unsaved"] for found in first.values()] == [[2], [2]]
+    assert _bodies(machine, 4) == [0, 1]
+    second = _run([machine] * 2, "wide", tmp_path, "second")
+    for rank, found in second.items():
+        assert found["begun"] == 4
+        assert found["losses"] == {at: loss for at, loss in first[rank]["losses"].items() if int(at) > 4}

@@ -122,3 +122,34 @@ def test_a_peer_killed_in_the_middle_of_a_recovery_has_a_moment_to_return(
     assert owner.client.fetch(NAME, holder.url, 30.0) == owner.settings.folder
     assert owner.body(NAME) == BODY
     returned[0].kill()
+
+
+def test_what_is_not_on_the_disk_yet_is_written_on_request_and_before_a_shutdown(processes: Callable[..., Process], tmp_path: Path) -> None:
+    process, disk = processes("m0"), tmp_path / "disk"
+    running = process.client
+    running.join(Member(0, 1, 1, token=TOKEN, flush_dir=str(disk), flush_every=100))
+
+    def save(step: int, is_committed: bool) -> RecordName:
+        name = RecordName(step, 1, 0)
+        Running.write_into(process.folder, name, BODY, 1)
+        assert running.keep(name, 5.0) == ""
+        if is_committed:
+            running.commit(step, 1)
+        return name
+
+    def on_disk() -> set[str]:
+        return {path.stem for path in disk.glob("*.head")}
+
+    first = save(6, True)
+    assert on_disk() == set()
+    process.process.send_signal(signal.SIGUSR1)
+    end_s = time.monotonic() + 60.0
+    while not on_disk() and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert on_disk() == {str(first)} and process.process.poll() is None
+    later = save(7, True), save(8, False)  # another rank elsewhere has committed step 8
+    process.process.send_signal(signal.SIGTERM)
+    assert process.process.wait(60.0) == 0
+    assert on_disk() == {str(first), *map(str, later)}
+    assert (disk / f"{later[1]}.body").read_bytes() == BODY
+    assert (process.folder / f"{later[0]}.body").exists(), "its records stay for the next cache"

@@ -146,6 +146,87 @@ def test_a_flipped_bit_is_found_and_an_older_step_or_nothing_is_taken(
         checkpoints.load_latest(_state(2))
 
 
+def _train_until(checkpoints: Any, state: dict[str, Any], last: int, begin: int = 0) -> dict[int, list[Any]]:
+    """Each step is saved; the parameters after it."""
+    seen = {}
+    for step in range(begin + 1, last + 1):
+        torch.manual_seed(step)
+        _train(state)
+        checkpoints.save(step, state)
+        assert checkpoints.wait() is None
+        seen[step] = [parameter.detach().clone() for parameter in state["model"].parameters()]
+    return seen
+
+
+def test_a_run_goes_back_in_memory_to_before_a_batch_that_it_leaves_out(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _train_until(Checkpointer("memory", ring=3), _state(1), 7)
+    assert {name.step for name in cache.held} == {5, 6, 7}
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "6")  # step 7 consumed it
+    state = _state(2)
+    checkpoints = Checkpointer("memory", ring=3)
+    assert checkpoints.load_latest(state) == 6
+    assert all(torch.equal(a, b) for a, b in zip(seen[6], state["model"].parameters(), strict=True))
+    _train_until(checkpoints, state, 8, begin=6)
+    assert {(name.step, name.generation) for name in cache.held} == {(6, 0), (7, 1), (8, 1)}, "step 7 of the run that was left is gone"
+    assert Checkpointer("memory", ring=3).load_latest(_state(3)) == 8
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "")
+    assert Checkpointer("memory", ring=3).load_latest(_state(3)) == 6, "taken back: what left it out is no state of this run"
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "0")
+    with pytest.raises(CheckpointError, match="have learned from other batches than this run, which leaves out 0"):
+        Checkpointer("memory", ring=3).load_latest(_state(3))
+
+
+def test_a_version_of_the_code_goes_on_from_the_newest_step_that_it_reads(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Checkpointer("memory", ring=2)
+    _train_until(first, _state(1), 3)
+    monkeypatch.setenv("MINDER_UPDATE", "4")
+    second, state = Checkpointer("memory", ring=2), _state(2)
+    assert second.load_latest(state) == 3
+    _train_until(second, state, 4, begin=3)
+    monkeypatch.setenv("MINDER_UPDATE", "5")
+    monkeypatch.setenv("MINDER_CHECKPOINTS_NOT_OF", "4")
+    assert Checkpointer("memory", ring=2).load_latest(_state(3)) == 3
+
+
+def test_every_nth_step_stays_on_the_disk_beside_the_newest(cache: Running, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    checkpoints = Checkpointer("memory", flush_dir=disk, flush_every=1, keep_every=4)
+    _train_until(checkpoints, _state(1), 10)
+    assert cache.cache._flushing is not None
+    cache.cache._flushing.join(10.0)
+    assert sorted(int(path.name[5:14]) for path in disk.glob("*.head")) == [4, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"ring": 0}, "ring=0: at least the newest step stays"),
+        ({"keep": 2}, "keep=2: at least 3 steps"),
+        ({"flush_every": 10, "keep_every": 25}, "keep_every=25: give a multiple of flush_every=10"),
+        ({"keep_every": -100}, "keep_every=-100"),
+        ({"once_per": "rakc"}, "once_per='rakc': the job's machines name machine; give one of these"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(cache: Running, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(CheckpointError, match=why):
+        Checkpointer("memory", **options)
+
+
+def test_a_disk_whose_records_cannot_be_read_is_no_beginning(cache: Running, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    _train_until(Checkpointer("memory", flush_dir=disk, flush_every=1), _state(1), 2)
+    assert cache.cache._flushing is not None
+    cache.cache._flushing.join(10.0)
+    cache.cache.memory.drop(list(cache.cache.memory.records))
+    (cache.settings.folder / "members.json").unlink()
+    again = cache.again()  # all memory is lost
+    for head in disk.glob("*.head"):
+        head.write_bytes(b"!" + head.read_bytes()[1:])
+    with pytest.raises(CheckpointError, match=r"what was saved cannot be read: step-.* is damaged"):
+        Checkpointer("memory", flush_dir=disk).load_latest(_state(2))
+    again.stop()
+
+
 def test_a_record_of_another_model_is_refused_with_a_reason(cache: Running) -> None:
     checkpoints = Checkpointer("memory")
     checkpoints.save(1, {"model": torch.nn.Linear(3, 3)})
@@ -173,7 +254,7 @@ def test_a_run_that_leaves_a_batch_out_goes_back_to_before_it(cache: Running, mo
     assert again.wait() is None
     assert (Checkpointer("memory", **options).load_latest(found), found["step"]) == (3, 30)
     monkeypatch.setenv("MINDER_SKIP_BATCHES", "1")
-    with pytest.raises(CheckpointError, match=r"every step in memory has learned .* leaves out 1: .*minder job skip JOB --undo"):
+    with pytest.raises(CheckpointError, match=r"all steps that are kept have learned .* leaves out 1, .*minder job skip JOB --undo"):
         Checkpointer("memory", **options).load_latest(found)
 
 
@@ -188,8 +269,9 @@ def test_what_cannot_work_says_so_in_one_line(cache: Running, monkeypatch: pytes
     with pytest.raises(CheckpointError, match="parallelism has 2 ranks and the job 1"):
         Checkpointer("memory")
     monkeypatch.delenv("MINDER_PARALLELISM")
-    with pytest.raises(CheckpointError, match="is a folder already"):
-        Checkpointer("/tmp/x", flush_dir="/tmp/y")
+    for option in ({"flush_dir": "/tmp/y"}, {"ring": 2}, {"keep_every": 100}):
+        with pytest.raises(CheckpointError, match="is a folder already"):
+            Checkpointer("/tmp/x", **option)
     small = start("m1", max_bytes=1000)
     monkeypatch.setenv(SOCKET_VARIABLE, str(small.settings.socket_path))
     with pytest.raises(CheckpointError, match="holds 1000 bytes, and two steps with their backups need"):
@@ -243,3 +325,12 @@ def test_a_cache_that_starts_again_in_the_middle_costs_nothing(cache: Running) -
     assert checkpoints.wait() is None
     assert Checkpointer("memory").load_latest(_state(2)) == 2
     again.stop()
+
+
+def test_the_lines_of_the_page_about_a_rollback_keep_what_they_say(cache: Running, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/state.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("checkpoints = ") and "ring=" in line]
+    found: dict[str, Any] = {"Checkpointer": Checkpointer}
+    exec(line.replace("/shared/llm-70b", str(tmp_path / "disk")), found)
+    _train_until(found["checkpoints"], _state(1), 6)
+    assert {name.step for name in cache.held} == {3, 4, 5, 6}

@@ -170,25 +170,24 @@ def test_wrong_numbers_have_the_batch_of_their_step(scene: Scene, numbered: bool
     assert said in found.evidence[-1].message
 
 
-def _held(*steps: int, where: str = "memory", skipped: str = "") -> list[dict[str, Any]]:
-    about = {"generation": 1, "world_size": 2, "where": where, "skipped": skipped}
-    return [{**about, "step": step, "rank": rank} for step in steps for rank in (0, 1)]
-
-
 @pytest.mark.parametrize(
-    ("held", "why"),
+    ("kept", "why"),
     [
-        (_held(8, 9), ""),  # batch 9 is that of step 10, which no record has seen
-        (_held(9, 10), "flush_dir keeps older ones"),
-        (_held(9, 10) + _held(5, where="disk"), ""),
+        ((9, 8), ""),  # batch 9 is that of step 10, which no record has seen
+        ((10, 9), "ring or flush_dir keeps older ones"),  # 9 is gone before the ranks have ended
+        ((30, 20, 9, 1), ""),
         (None, "caches that answer"),
     ],
 )
-def test_a_job_that_saves_in_memory_goes_back_as_far_as_its_caches_say(tmp_path: Path, held: Any, why: str) -> None:
+def test_a_job_that_saves_in_memory_goes_back_as_far_as_its_caches_say(tmp_path: Path, kept: Any, why: str) -> None:
     scene = Scene(tmp_path)
-    scene.work.in_memory = True
+    scene.work.in_memory, scene.saved.found = True, ()
     for said in scene.fleet.said.values():
-        said |= {} if held is None else {"saved": held}
+        said |= (
+            {}
+            if kept is None
+            else {"kept": [{"step": step, "generation": 1, "time_s": 4.0 * step} for step in kept], "now_s": 4.0 * kept[0]}
+        )
     scene.order("9")
     scene.skipping.tick()
     assert (why in scene.failed()[0]) if why else scene.failed() == []

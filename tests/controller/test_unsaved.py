@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from minder.act.controller import job_work as module
-from minder.act.controller.job_work import CheckpointLook, JobWork, restart_s, unsaved_s
+from minder.act.controller.job_work import CheckpointLook, JobWork, kept_in_memory, restart_s, unsaved_s
 from minder.diagnose.job_mode.tracker import JobTracker
+from minder.edge.cache.record import Record, RecordName, body_path, write_head
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
 from minder.model.evidence import Signal
 from minder.model.observation import MachineView, Observation, WorkerView
@@ -85,3 +86,51 @@ def test_a_restart_takes_as_long_as_the_last_one(run: Callable[..., JobTracker])
     assert restart_s(run(5), generation_start_s=999.0) == 10.0
     assert restart_s(run(5), generation_start_s=math.inf) == 10.0, "of a job that we came upon nobody saw the start"
     assert restart_s(JobTracker(), generation_start_s=0.0) == 10.0
+
+
+def _says(*steps: int, step_s: float = 10.0, stood_s: float = 0.0, **about: Any) -> dict[str, Any]:
+    """A launcher whose cache keeps these steps, newest first."""
+    kept = [{"step": step, "generation": 1, "time_s": 1000.0 - (steps[0] - step) * step_s, **about} for step in steps]
+    return {"kept": kept, "now_s": 1000.0 + stood_s}
+
+
+@pytest.mark.parametrize(
+    ("states", "steps"),
+    [
+        ([], None),
+        ([{}, {"generation": 3}], None),
+        ([{"kept": [{"stage": 1}]}, {"kept": 7}], None),
+        ([_says()], []),
+        ([_says(9), {}], [9]),
+        ([_says(9, 8, 7, 6)], [9, 8]),  # 7 and 6 are gone before the workers have ended
+        ([_says(9, 8, 7, 6, stood_s=60.0)], [9, 8, 7, 6]),  # nothing pushes them out
+        ([_says(9, 8, 7, 6, step_s=1.0)], [9]),
+        ([_says(9, 8, 7, 6, step_s=60.0)], [9, 8, 7]),
+        ([_says(10, 9, 8, 7), _says(9, 8, 7, 6)], [10, 9]),  # one is a step ahead
+        ([_says(9, 8, 7, 6, stood_s=60.0), _says(9, stood_s=60.0)], [9, 8, 7, 6]),  # a machine that came later
+    ],
+)
+def test_steps_in_memory_count_where_they_will_still_be_there(states: list[dict[str, Any]], steps: list[int] | None) -> None:
+    found = kept_in_memory(states)
+    assert (None if found is None else [each.step for each in found]) == steps
+
+
+def _flush(folder: Path, step: int, ranks: tuple[int, ...], update: int = 0, skipped: str = "") -> None:
+    folder.mkdir(exist_ok=True)
+    for rank in ranks:
+        name = RecordName(step, 1, rank)
+        body_path(folder, name).touch()
+        write_head(folder, Record(name, 2, 0, "", (), b"", update, skipped))
+
+
+def test_a_job_that_saves_into_memory_goes_on_from_its_ring_or_from_what_was_flushed(tmp_path: Path) -> None:
+    _flush(tmp_path / "disk", 100, (0, 1), update=2)
+    _flush(tmp_path / "disk", 200, (0,), update=3)  # the other rank's is on its way
+    work = JobWork(str(tmp_path / "disk"), checkpoints="memory")
+    ring = [_says(207, 206, stood_s=60.0, update=3, skipped="5")]
+    assert work.saved(ring) == ((207, "5"), (206, "5"), (100, ""))
+    assert work.written_by(ring) == [(207, 3), (206, 3), (100, 2)]
+    assert work.saved([]) == ((100, ""),), "what memory has is not known: the folder is"
+    assert JobWork(None, checkpoints="memory").saved([]) is None
+    assert JobWork(str(tmp_path / "none"), checkpoints="memory").saved([]) is None
+    assert JobWork(str(tmp_path / "disk"), checkpoints="local").saved(ring) is None

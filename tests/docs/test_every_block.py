@@ -74,6 +74,10 @@ KEPT = {
     ("docs/service.md", "from minder.record.client"): "tests/docs/test_service_page.py::test_the_client_of_the_page_asks_a_real_service",
     ("docs/service.md", "receivers:"): f"{SNIPPETS}::test_alertmanager_takes_the_receiver_of_the_page",
     ("docs/state.md", "from minder import Checkpointer"): "tests/cache/test_memory_tier.py::test_the_lines_of_the_page_save_and_load",
+    (
+        "docs/state.md",
+        "checkpoints = Checkpointer",
+    ): "tests/cache/test_memory_tier.py::test_the_lines_of_the_page_about_a_rollback_keep_what_they_say",
     ("docs/state.md", "import torch.distributed"): "tests/cache/test_adapters.py::test_dcp_saves_into_the_cache_and_loads_from_it",
     (
         "docs/state.md",

@@ -94,10 +94,6 @@ class Supervisor:
 
     events, started_s, generation = EventRing(), 0.0, 0
 
-    class cache:
-        @staticmethod
-        def saved() -> None: ...
-
     class settings:
         probe_folder = allow_updates = None
         command = ("train.py",)
@@ -107,6 +103,9 @@ class Supervisor:
 
     def views(self) -> list[Any]:
         return []
+
+    def kept_steps(self) -> dict[str, Any]:
+        return {}
 
     def warm(self, order: Any) -> dict[str, Any]:
         return {"warm": True}

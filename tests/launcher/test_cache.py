@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from minder.edge.cache.client import CacheClient
+from minder.edge.cache.members import Kept, Member, Members
 from minder.edge.launcher.cache import CacheProcess
 from minder.edge.launcher.settings import LaunchSettings, check_settings
 from minder.model.errors import BadInputError
+from minder.model.private import make_private
 
 
 @pytest.fixture
@@ -64,6 +66,19 @@ def test_one_cache_serves_one_launcher_after_the_other(
     assert client.hello()["machine"] == "m1"
     assert len(started) == 2
     assert "cache listens" in (tmp_path / "logs" / "demo-cache.log").read_text()
+
+
+def test_a_launcher_says_which_steps_stay_in_memory(settings: LaunchSettings) -> None:
+    process = CacheProcess(settings)
+    assert process.kept() is None, "no cache was there yet"
+    members = Members(make_private(settings.cache_folder or settings.run_dir))
+    members.join(Member(0, 1, 2, token="a secret", ring=2))
+    assert process.kept() == []
+    for step in (4, 5, 6):
+        members.commit(Kept(step, 1, update=2, skipped="3"))
+    assert [(item["step"], item["update"], item["skipped"]) for item in process.kept() or ()] == [(6, 2, "3"), (5, 2, "3")]
+    assert "secret" not in str(process.kept())
+    assert CacheProcess(dataclasses.replace(settings, cache_bytes="")).kept() is None
 
 
 def test_a_launcher_without_a_size_starts_none(settings: LaunchSettings, started: list[subprocess.Popen[bytes]]) -> None:

@@ -43,6 +43,7 @@ def test_a_block_is_what_lies_below_one_spine(tree: Path) -> None:
 def test_two_levels_and_the_block_plugin_and_labels_and_toml(tmp_path: Path) -> None:
     files = {
         "flat.conf": "SwitchName=s1 Nodes=a[1-2]\nSwitchName=s2 Nodes=a3\nSwitchName=root Switches=s[1-2]\n",
+        "written.conf": 'SwitchName = s1  Nodes=\\\n  a[1-2] # two\nSWITCHNAME="s2" nodes = "a3"\nSwitchName=r Switches= s[1-2]\n',
         "block.conf": "BlockName=s1 Nodes=a[1-2]\nBlockName=s2 Nodes=a3\nBlockSizes=2\n",
         "nodes.json": json.dumps({"items": [{"metadata": {"name": f"a{n}", "labels": {"pod": f"s{1 + n // 3}"}}} for n in (1, 2, 3)]}),
         "job.toml": "".join(f'[[machines]]\nname = "a{n}"\nblock = "s{1 + n // 3}"\n' for n in (1, 2, 3)),
@@ -58,6 +59,9 @@ def test_two_levels_and_the_block_plugin_and_labels_and_toml(tmp_path: Path) -> 
     [
         ("t.conf", "NodeName=x\n", "line 1: neither SwitchName"),
         ("t.conf", "", "puts no machine into a block"),
+        ("t.conf", "SwitchName=a Nodes=n1\n\nSwitchName=b Nodes=n[4-1]\n", 'line 3: "n[4-1]" is no list of nodes'),
+        ("t.conf", "SwitchName=a Nodes=n[1-4\n", 'line 1: "n[1-4" is no list of nodes'),
+        ("t.conf", "SwitchName=a Nodes=n[1-999999999]\n", 'line 1: "n[1-999999999]" is no list'),
         ("t.json", "[]", "kubectl get nodes"),
         ("t.json", '{"items": [{"metadata": {"name": "a"}}]}', "--label"),
         ("t.toml", "x = ", "is not TOML"),

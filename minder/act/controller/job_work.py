@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from minder.act.policy.context import Sizes
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.model.errors import CheckpointError
+from minder.edge.cache.members import Kept
+from minder.model.errors import CheckpointError, WireError
+from minder.wire.codec import from_json
 
-__all__ = ["CheckpointLook", "JobWork", "remaining_s", "restart_s", "unsaved_s"]
+__all__ = ["CheckpointLook", "JobWork", "kept_in_memory", "remaining_s", "restart_s", "unsaved_s"]
 
 _FOLDER_ANSWERS_S = 2.0  # a file server that hangs may be the very trouble that is to be decided on
 _SHORTEST_RESTART_S = 10.0
+_UNTIL_ENDED_S = 20.0  # from a look at what memory keeps until the workers have ended: evidence is captured between
+States = Iterable[Mapping[str, Any]]
 
 
 class JobWork:
@@ -42,11 +47,59 @@ class JobWork:
             return replace(self._sizes, refused="checkpoints_any_size = false in job.toml")
         return replace(self._sizes, refused=self.checkpoints.why_same_size())
 
+    def saved(self, states: States) -> tuple[tuple[int, str], ...] | None:
+        """(step, batches that its run left out) of what the job could go on from; None where that is not known. states: what its launchers
+        say, with what their caches keep."""
+        if self.is_local:
+            return None
+        in_folder = self.checkpoints.saved()
+        kept = kept_in_memory(states) if self.in_memory else None
+        if kept is None:
+            return (in_folder or None) if self.in_memory else in_folder
+        return (*((each.step, each.skipped) for each in kept), *(in_folder or ()))
+
+    def written_by(self, states: States) -> list[tuple[int, int]] | None:
+        """(step, number of the version that wrote it) of the same, the newest of memory first."""
+        in_folder = self.checkpoints.written_by()
+        kept = kept_in_memory(states) if self.in_memory else None
+        if kept is None:
+            return (in_folder or None) if self.in_memory else in_folder
+        return [*((each.step, each.update) for each in kept), *(in_folder or ())]
+
     def unsaved_s(self, tracker: JobTracker, assumed_s: float) -> float:
         """Seconds of work that a restart would lose: of a job that keeps every step in memory, one step."""
         if self.in_memory and math.isfinite(tracker.steps.typical_s):
             return tracker.steps.typical_s
         return unsaved_s(tracker, self.checkpoints.newest_step, assumed_s)
+
+
+def kept_in_memory(states: States) -> list[Kept] | None:
+    """Steps that the job's caches keep, newest first: the newest one, and those before it that will still be there when the workers have
+    ended, since a job that trains on pushes the oldest out. None where no launcher says. A cache that came later has fewer, and does not
+    count: what the others committed all ranks had twice."""
+    rings = [*filter(None, map(_ring, states))]
+    if not rings:
+        return None
+    longest = max(len(ring) for ring, _ in rings)
+    full = [(ring, now_s) for ring, now_s in rings if len(ring) == longest]
+    common = set.intersection(*({(each.step, each.generation) for each in ring} for ring, _ in full))
+    ring, now_s = max(full, key=lambda each: [(kept.generation, kept.step) for kept in each[0][:1]])
+    there = [each for place, each in enumerate(ring) if place and (each.step, each.generation) in common and _lasts(ring, place, now_s)]
+    return [*ring[:1], *there]
+
+
+def _ring(state: Mapping[str, Any]) -> tuple[list[Kept], float] | None:
+    """What one launcher says, and its clock. What is none of this protocol is not known."""
+    try:
+        return from_json(list[Kept], state["kept"]), float(state.get("now_s") or 0.0)
+    except (KeyError, ValueError, TypeError, WireError):
+        return None
+
+
+def _lasts(ring: list[Kept], place: int, now_s: float) -> bool:
+    """At its present pace; one that stands still keeps all that it has."""
+    step_s = (ring[0].time_s - ring[-1].time_s) / (len(ring) - 1)
+    return now_s - ring[0].time_s > _UNTIL_ENDED_S + 2 * step_s or (len(ring) - 1 - place) * step_s >= _UNTIL_ENDED_S
 
 
 class CheckpointLook:
@@ -95,14 +148,17 @@ class CheckpointLook:
             self._thread.join(_FOLDER_ANSWERS_S)
 
     def _read(self, folder: Path) -> None:
+        from minder.edge.cache.folder import complete_steps
         from minder.edge.checkpoint.manifest import complete_checkpoints, why_same_size
         from minder.edge.checkpoint.site import newest_site_step, site_checkpoints
 
         try:
             found = complete_checkpoints(folder)
-            self._written_by = [(item.step, item.update) for item in found]
-            known = bool(found) or not (folder.is_dir() and site_checkpoints(folder))
-            self._saved = tuple((item.step, item.skipped) for item in found) if known else None
+            flushed = [Kept(item.name.step, item.name.generation, item.update, item.skipped) for item in complete_steps(folder)]
+            kept = [*(Kept(item.step, item.generation, item.update, item.skipped) for item in found), *flushed]
+            self._written_by = [(item.step, item.update) for item in kept]
+            known = bool(kept) or not (folder.is_dir() and site_checkpoints(folder))
+            self._saved = tuple((item.step, item.skipped) for item in kept) if known else None
             self._step, self._same_size = newest_site_step(folder) if folder.is_dir() else None, why_same_size(folder)
         except (CheckpointError, OSError) as error:
             self._same_size = f"its checkpoints in {folder} cannot be looked at: {error}"

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from minder.act.controller.context import ContextMaker
 from minder.act.controller.job_work import JobWork
-from minder.act.controller.memory_steps import saved_steps
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import Skips
@@ -110,9 +109,7 @@ class Skipping:
             refused: Literal["", "off", "dry_run"] = "dry_run" if self._config.dry_run else ""
             refused = "off" if self._config.skip_batches != "auto" else refused
             waits = found.waiting[0].operation_id if found.waiting else ""
-            skips = Skips(
-                format_ranges(found.running), found.skipped_since(now_s - _DAY_S), self._saved(not context.workers_dead), refused, waits
-            )
+            skips = Skips(format_ranges(found.running), found.skipped_since(now_s - _DAY_S), self._saved(), refused, waits)
             return replace(context, skips=skips, offers=context.offers | ({"skip_batch"} if state.numbers_batches else frozenset()))
 
         return made
@@ -137,17 +134,13 @@ class Skipping:
                 self._asked_in, self._asks = state.generation, state.update
         state.numbers_batches = bool(state.generation) and self._loaders_ask
 
-    def _saved(self, lives: bool) -> tuple[tuple[int, str], ...] | None:
-        if self._work.in_memory:
-            machines = sorted(set(self._state.rank_machine.values()))
-            said = [self._fleet.launcher_state(machine) for machine in machines]
-            return saved_steps(said, len(self._state.rank_machine), lives) if machines else None
-        return None if self._work.is_local else self._work.checkpoints.saved()
+    def _saved(self) -> tuple[tuple[int, str], ...] | None:
+        return self._work.saved(self._fleet.launcher_state(machine) for machine in sorted(set(self._state.rank_machine.values())))
 
     def _unreachable(self, wanted: Ranges, lives: bool = False) -> str:
         """Why a run that leaves these out has nothing to go on from, "" where it has; where nothing was saved at all, a job whose workers
         have ended begins anew either way."""
-        saved = self._saved(lives)
+        saved = self._saved()
         if saved is None:
             return (
                 "which steps are saved without it is not known: that needs Checkpointer(FOLDER) and checkpoint_dir in job.toml, or "
@@ -157,7 +150,7 @@ class Skipping:
             return "nothing is saved yet: the job would begin anew" if lives else ""
         if any(consumed_alike(step, parse_ranges(left_out), wanted) for step, left_out in saved):
             return ""
-        gone = "; memory has the newest step only while the job trains: flush_dir keeps older ones" if self._work.in_memory else ""
+        gone = "; memory has the newest step only while the job trains: ring or flush_dir keeps older ones" if self._work.in_memory else ""
         return f"no complete checkpoint is from before it: the oldest is step {min(step for step, _ in saved)}{gone}"
 
     def _fail(self, order: SkipOrder, why: str) -> None:

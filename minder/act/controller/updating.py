@@ -291,7 +291,8 @@ class Updating:
         """Why version `to` has no checkpoint to go on from, "" where it has one, or the job has none at all."""
         if self._compatible is True:
             return ""
-        saved = None if self._work.in_memory else self._work.checkpoints.written_by()
+        machines = sorted(set(self._state.rank_machine.values()))
+        saved = self._work.written_by(self._fleet.launcher_state(machine) for machine in machines)
         foreign = set(found.foreign(to))
         if saved is None or (self._compatible is None and saved and saved[0][1] in foreign):
             say = f"whether update {to} reads the newest checkpoint is not known"

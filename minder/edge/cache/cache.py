@@ -1,14 +1,14 @@
 """What a cache does with records: takes them from its ranks, has them backed up, holds backups of peers, drops what is obsolete.
 
 Retention follows one rule: a step is committed when every rank of the job has a record of it and a backup of that record; what is older
-than the newest committed step goes, nothing else does. So there is always one step that survives the loss of any one machine.
+than the newest committed step goes, but for the ring of committed steps that the ranks asked for; nothing else does. So there is always one
+step that survives the loss of any one machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import shutil
 import threading
 import time
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from minder.edge.cache.folder import RecordFolder, read_record, records_of
-from minder.edge.cache.members import Member, Members
+from minder.edge.cache.choice import obsolete
+from minder.edge.cache.folder import RecordFolder, read_record
+from minder.edge.cache.members import Kept, Member, Members
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, be_nice, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
 from minder.edge.cache.settings import CacheSettings
@@ -30,10 +31,8 @@ from minder.model.private import open_private
 __all__ = ["RETURNS_S", "AskPeer", "Cache"]
 
 _log = logging.getLogger("minder.cache")
-_BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backup of
+_BODIES_A_STEP = 2  # its own and that of the peer that it is the backup of: of the steps that stay, and of the one that is written
 _SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
-_FLUSHED_STEPS = 3
-_DISK_LOOK_S = 5.0
 RETURNS_S = 10.0  # a cache that died is started again within this
 AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
 
@@ -54,7 +53,6 @@ class Cache:
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
         self._flush_turn = threading.Lock()
-        self._flushed: tuple[float, list[Record]] = (-math.inf, [])  # when the flush disk was looked at, and what our ranks have there
 
     # What ranks ask
 
@@ -66,12 +64,19 @@ class Cache:
             self.memory.look()
             places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
             held = [
-                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, "skipped": record.skipped}
+                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, **_made_by(record), **_twin(record)}
                 for where, folder in places
                 for name, record in sorted(folder.records.items())
             ]
+            unreadable = [f"{name} in {folder.path}: {why}" for _, folder in places for name, why in sorted(folder.unreadable.items())]
             about = {"machine": self.settings.machine, "job": self.settings.job, "url": self.url, "folder": str(self.settings.folder)}
-            return {**about, "generation": self.members.generation, "committed": self.members.committed, "records": held}
+            return {
+                **about,
+                "generation": self.members.generation,
+                "committed": self.members.committed,
+                "records": held,
+                "unreadable": unreadable[:3],
+            }
 
     def join(self, member: Member) -> None:
         """A rank of a new generation, or of the present one again."""
@@ -88,11 +93,13 @@ class Cache:
                 raise CheckpointError(f"rank {rank} has not joined this cache")
             if self.members.ranks[rank].body_bytes != body_bytes:
                 self.members.change(rank, body_bytes=body_bytes)
-            needed = _BODIES_A_RANK * sum(member.body_bytes for member in self.members.ranks.values())
+            needed = sum(_BODIES_A_STEP * (1 + member.ring) * member.body_bytes for member in self.members.ranks.values())
             if needed > self.settings.max_bytes:
+                steps = 1 + self.members.ranks[rank].ring
                 raise CheckpointError(
-                    f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and two steps with their "
-                    f"backups need {needed}: give `minder launch --cache-bytes` more, or save to a folder"
+                    f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and "
+                    f"{'two' if steps == 2 else steps} steps with their backups need {needed}: give `minder launch --cache-bytes` more"
+                    f"{', or a smaller ring,' if steps > 2 else ','} or save to a folder"
                 )
             return self._fits(body_bytes)
 
@@ -118,34 +125,16 @@ class Cache:
             with self._lock:
                 self._moving.discard(name)
 
-    def saved(self) -> list[dict[str, Any]]:
-        """What lies here, and of our own ranks on the flush disk, in a few words each: for the launcher, which the controller asks."""
-        with self._lock:
-            self.memory.look()
-            found = [(record, "memory") for record in self.memory.records.values()]
-            ranks, folders = tuple(self.members.ranks), self._flush_folders()
-            looked_s, flushed = self._flushed
-        if folders and self._now_s() - looked_s > _DISK_LOOK_S:
-            flushed = [record for folder in folders for record in records_of(folder, ranks)]
-            self._flushed = (self._now_s(), flushed)
-        found += [(record, "disk") for record in flushed]
-        return [
-            {
-                "step": record.name.step, "generation": record.name.generation, "rank": record.name.rank, "world_size": record.world_size,
-                "where": where, "skipped": record.skipped,
-            }
-            for record, where in found
-        ]  # fmt: skip
-
     def commit(self, step: int, generation: int) -> None:
         """All ranks have a record of this step, and a backup of it."""
         with self._lock:
             self._heard_s = self._now_s()
-            if not self.members.commit(step, generation):
+            if not self.members.commit(self._kept(step, generation)):
                 return
 
             def obsolete(name: RecordName) -> bool:
-                return name.generation < generation or (name.generation == generation and name.step < step)
+                is_older = name.generation < generation or (name.generation == generation and name.step < step)
+                return is_older and not self.members.keeps(name.step, name.generation)
 
             due = self._due(step, generation)
             self.memory.drop([name for name in self.memory.records if obsolete(name)])
@@ -204,6 +193,19 @@ class Cache:
             done = bool(ranks) and all(member.is_done for member in ranks)
             return silent_s > (self.settings.linger_s if done else self.settings.max_age_s)
 
+    def flush_now(self) -> int:
+        """Write what its ranks have, from the newest committed step on, to their flush_dir, on request: before the machine's memory goes.
+        Later steps too, since a rank elsewhere may have committed one more. Blocks; returns how many records lie there now."""
+        with self._lock:
+            committed = self.members.committed
+            oldest = (-1, -1) if committed is None else (committed[1], committed[0])
+            mine = [each for each in self.memory.records if each.rank in self.members.ranks and _age(each) >= oldest]
+            due = [self._to_disk(name) for name in sorted(mine, key=_age) if self.members.ranks[name.rank].flush_dir]
+        with self._flush_turn:
+            if self._flushing is not None:
+                self._flushing.join()
+            return sum(flush.write() for flush in due)
+
     def end(self) -> None:
         """Remove everything. What is being flushed is flushed."""
         if self._flushing is not None:
@@ -248,13 +250,19 @@ class Cache:
         return True
 
     def _drop_old_of(self, rank: int) -> None:
-        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common. A job that
-        went back makes older steps in a newer generation."""
+        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common. After a
+        rollback those of the run that was left go first, though their steps are greater."""
         own = sorted((name for name in self._uncommitted() if name.rank == rank), key=_age)
         self.memory.drop([name for name in own[:-2] if name not in self._moving])
 
     def _uncommitted(self) -> list[RecordName]:
-        return [name for name in self.memory.records if (name.step, name.generation) != self.members.committed]
+        return [name for name in self.memory.records if not self.members.keeps(name.step, name.generation)]
+
+    def _kept(self, step: int, generation: int) -> Kept:
+        """With what the records of it say; they say the same in all ranks."""
+        found = (record for name, record in self.memory.records.items() if (name.step, name.generation) == (step, generation))
+        about = next(found, None)
+        return Kept(step, generation, **({} if about is None else _made_by(about)), time_s=time.time())
 
     def _linked(self, record: Record, is_recovery: bool) -> bool:
         """Replicas of a data-parallel group save equal bodies within the same moment: then ours serves for both."""
@@ -303,8 +311,13 @@ class Cache:
         for member in self.members.ranks.values():
             name = RecordName(step, generation, member.rank)
             if member.flush_dir and step % max(1, member.flush_every) == 0 and name in self.memory.records:
-                found.append(_Flush(self.memory.records[name], body_path(self.memory.path, name).open("rb"), Path(member.flush_dir)))
+                found.append(self._to_disk(name))
         return found
+
+    def _to_disk(self, name: RecordName) -> _Flush:
+        member = self.members.ranks[name.rank]
+        body = body_path(self.memory.path, name).open("rb")
+        return _Flush(self.memory.records[name], body, Path(member.flush_dir), member.flush_keep, member.keep_every)
 
     def _flush(self, due: list[_Flush]) -> None:
         """In the background, one step after the other: caches that left different ones out would have no step in common."""
@@ -317,24 +330,32 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    """One record on its way to the disk."""
+    """One record on its way to the disk. keep, every: which steps stay there."""
 
     record: Record
     body: IO[bytes]
     folder: Path
+    keep: int
+    every: int
 
-    def write(self) -> None:
-        """And drop all but the newest three of this rank there. A disk that fails is logged; the record in memory is no worse for it."""
+    def write(self) -> bool:
+        """And drop what is older there and does not stay. A disk that fails is logged; the record in memory is no worse for it. Whether it
+        lies there now."""
         name = self.record.name
         try:
             disk = RecordFolder(self.folder)
+            if name in disk.records:
+                self.body.close()
+                return True
             with self.body, open_private(draft_path(self.folder, name), "wb") as draft:
                 shutil.copyfileobj(self.body, draft, PIECE_BYTES)
             disk.add(self.record, sync=True)
-            own = sorted((known for known in disk.records if known.rank == name.rank), key=lambda known: (known.generation, known.step))
-            disk.drop(own[:-_FLUSHED_STEPS])
+            own = [known for known in disk.records.values() if known.name.rank == name.rank]
+            disk.drop(obsolete(own, self.record, self.keep, self.every))
         except OSError as error:
             event(_log, logging.ERROR, "flush failed", record=name, folder=self.folder, detail=str(error))
+            return False
+        return True
 
 
 def _write_all(flushes: list[_Flush]) -> None:
@@ -343,7 +364,16 @@ def _write_all(flushes: list[_Flush]) -> None:
         flush.write()
 
 
+def _made_by(record: Record) -> dict[str, Any]:
+    return {"update": record.update, "skipped": record.skipped}
+
+
+def _twin(record: Record) -> dict[str, Any]:
+    return {"keeper": record.keeper, "digest": record.digest} if record.digest else {}
+
+
 def _age(name: RecordName) -> tuple[int, int]:
+    """Smaller is older: what an earlier generation saved, whatever its step."""
     return name.generation, name.step
 
 

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from minder.edge.cache.record import RecordName
+from minder.edge.cache.record import Record, RecordName
 from minder.model.batch_ranges import consumed_alike, parse_ranges
 
-__all__ = ["Copy", "Holding", "choose_step", "equal_bodies", "shared_reads"]
+__all__ = ["Copy", "Holding", "Reader", "choose_step", "copies_of_body", "equal_bodies", "obsolete", "shared_reads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Which steps a run may go on from. not_of: updates of the job's code whose steps it does not read; skipped: batches that it leaves
+    out, and may not have learned from.
+
+    >>> run = Reader(not_of=frozenset({3}), skipped="14")
+    >>> run.reads(14, update=2), run.reads(15, update=2), run.reads(15, update=2, skipped="14"), run.reads(14, update=3)
+    (True, False, True, False)
+    """
+
+    not_of: frozenset[int] = frozenset()
+    skipped: str = ""
+
+    def reads(self, step: int, update: int = 0, skipped: str = "") -> bool:
+        """Whether that is a state of this run: update and skipped are those of the run that saved it."""
+        return update not in self.not_of and consumed_alike(step, parse_ranges(skipped), parse_ranges(self.skipped))
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What one cache has: its address, and for each record its world size and where it lies, "memory" or "disk". keys: equal for equal
-    bodies, of the records that have one. skipped: which batches a record's run leaves out, where it leaves out any."""
+    bodies, of the records that have one. digests: of the records whose body stands for those of other ranks too."""
 
     url: str
     records: Mapping[tuple[RecordName, str], int]
     keys: Mapping[RecordName, str] = field(default_factory=dict)
-    skipped: Mapping[RecordName, str] = field(default_factory=dict)
-
-    def made_without(self, skipped: str) -> Holding:
-        """Only what was learned from the batches that a run which leaves these out has had by then."""
-        wanted = parse_ranges(skipped)
-        made = {name: consumed_alike(name.step, parse_ranges(self.skipped.get(name, "")), wanted) for name, _ in self.records}
-        return replace(self, records={key: size for key, size in self.records.items() if made[key[0]]})
+    digests: Mapping[RecordName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,26 @@ def choose_step(
     }  # fmt: skip
 
 
+def copies_of_body(
+    holdings: Sequence[Holding], step: int, generation: int, digest: str, own_url: str, bad: Collection[tuple[RecordName, str, str]] = ()
+) -> list[Copy]:
+    """Where the body lies of a rank that keeps none, the nearest first: at its keeper, its keeper's backup, or the keepers of other failure
+    domains, whose bodies are equal."""
+    alike = {
+        name
+        for holding in holdings
+        for name, found in holding.digests.items()
+        if (name.step, name.generation, found) == (step, generation, digest)
+    }
+    places: dict[RecordName, set[tuple[str, str]]] = defaultdict(set)
+    for holding in holdings:
+        for name, where in holding.records:
+            if name in alike and (name, holding.url, where) not in bad:
+                places[name].add((holding.url, where))
+    found = [copy for name, there in sorted(places.items()) for copy in _nearest(name, there, own_url)]
+    return sorted(found, key=_nearness)
+
+
 def equal_bodies(
     holdings: Sequence[Holding], copy: Copy, bad: Collection[tuple[RecordName, str, str]] = ()
 ) -> list[tuple[str, RecordName]]:
@@ -92,10 +124,29 @@ def shared_reads(holdings: Sequence[Holding], chosen: Mapping[int, Sequence[Copy
     return [tuple(ranks) for ranks in groups.values() if len(ranks) > 1]
 
 
+def obsolete(records: Sequence[Record], newest: Record, keep: int, every: int) -> list[RecordName]:
+    """Which of one rank's records on a disk go once `newest` lies there. The newest `keep` stay of those that its run could go on from, the
+    newest one of another update of the job's code (a rollback may have nothing else), and each whose step `every` divides; 0: none."""
+    by_age = sorted(records, key=lambda record: (record.name.generation, record.name.step), reverse=True)
+    run = Reader(skipped=newest.skipped)
+    stays = {each.name for each in [each for each in by_age if run.reads(each.name.step, skipped=each.skipped)][:keep]}
+    stays |= {each.name for each in [each for each in by_age if each.update != newest.update][:1]}
+    own_age = newest.name.generation, newest.name.step
+    return [
+        name
+        for name in (each.name for each in records)
+        if name not in stays and (name.generation, name.step) < own_age and not (every and name.step % every == 0)
+    ]
+
+
 def _keys(holdings: Sequence[Holding]) -> dict[RecordName, str]:
     return {name: key for holding in holdings for name, key in holding.keys.items()}
 
 
 def _nearest(name: RecordName, copies: Collection[tuple[str, str]], own_url: str) -> list[Copy]:
     found = [Copy(name, url, where, url == own_url) for url, where in copies]
-    return sorted(found, key=lambda copy: (copy.where != "memory", not copy.own, copy.url))
+    return sorted(found, key=_nearness)
+
+
+def _nearness(copy: Copy) -> tuple[bool, bool, str]:
+    return copy.where != "memory", not copy.own, copy.url

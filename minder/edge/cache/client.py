@@ -44,11 +44,6 @@ class CacheClient:
         found: dict[str, Any] = self._ask("hello", flush_dir=flush_dir)
         return found
 
-    def saved(self) -> list[dict[str, Any]]:
-        """step, generation, rank, world_size, where ("memory", "disk") and skipped of each record."""
-        found: list[dict[str, Any]] = self._ask("saved")
-        return found
-
     def join(self, member: Member) -> None:
         self._ask("join", member=asdict(member))
 

@@ -5,17 +5,31 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import shutil
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from minder.edge.cache.record import Record, RecordName, body_path, draft_path, head_path, parse_head, write_head, wrong_chunk
+from minder.edge.cache.record import (
+    DamagedHeadError,
+    Record,
+    RecordName,
+    body_path,
+    draft_path,
+    head_path,
+    parse_head,
+    write_head,
+    wrong_chunk,
+)  # fmt: skip
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
-__all__ = ["RecordFolder", "read_record", "records_of"]
+__all__ = ["RecordFolder", "complete_steps", "foreign_files", "read_record"]
 
+_OWN = re.compile(
+    r"step-\d{9,}-generation-\d{5,}-rank-\d{5,}\.(body|draft|head|head\.new)|members\.json|owner\.json|port|socket|lock"
+    r"|(members|owner|port)\.\d+\.tmp"
+)
 _DRAFT_LIVES_S = 600.0  # a body that no head followed: its writer died
 
 
@@ -25,17 +39,24 @@ class RecordFolder:
     def __init__(self, path: Path) -> None:
         self.path = make_private(path)
         self.records: dict[RecordName, Record] = {}
+        self.unreadable: dict[RecordName, str] = {}  # records that lie here, and why they are none
         self.look()
 
     def look(self) -> None:
-        """Read what lies there. A head that is damaged, or has no body of its length, is no record."""
+        """Read what lies there. A head that is damaged, or has no body of its length, is no record; one without a body is on its way, or
+        goes just now."""
         found: dict[RecordName, Record] = {}
+        self.unreadable = {}
         for path in self.path.glob("step-*.head"):
             name = RecordName.parse(path.stem)
             if name is None:
                 continue
-            with contextlib.suppress(CheckpointError):
+            try:
                 found[name] = self.records.get(name) or read_record(self.path, name)
+            except DamagedHeadError as error:
+                self.unreadable[name] = str(error)
+            except CheckpointError:
+                pass
         self.records = found
 
     def read(self, name: RecordName) -> Record:
@@ -106,9 +127,14 @@ class RecordFolder:
         return sum(sizes.values())
 
     def remove(self) -> None:
-        """All of it, and the folder."""
+        """All that is a cache's, and the folder, if nothing else lies there."""
         self.records.clear()
-        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            foreign = set(foreign_files(self.path))
+            for path in self.path.iterdir():
+                if path.name not in foreign:
+                    path.unlink(missing_ok=True)
+            self.path.rmdir()
 
 
 def read_record(folder: Path, name: RecordName) -> Record:
@@ -123,13 +149,25 @@ def read_record(folder: Path, name: RecordName) -> Record:
     return record
 
 
-def records_of(folder: Path, ranks: Iterable[int]) -> list[Record]:
-    """Of these ranks what lies in a folder that many may share; nothing where it cannot be read."""
-    paths = [path for rank in ranks for path in folder.glob(f"step-*-rank-{rank:05d}.head")]
+def foreign_files(folder: Path) -> list[str]:
+    """Names in a folder that no cache writes. Raises OSError."""
+    return sorted(path.name for path in folder.iterdir() if _OWN.fullmatch(path.name) is None)
+
+
+def complete_steps(folder: Path) -> list[Record]:
+    """One record of each step of which the folder has a head of every rank, newest step first: of a folder that all caches flush to. Only
+    that one head is read. Raises OSError where the folder cannot be listed."""
+    ranks: dict[tuple[int, int], set[int]] = {}
+    for path in folder.glob("step-*-rank-*.head"):
+        name = RecordName.parse(path.stem)
+        if name is not None:
+            ranks.setdefault((name.step, name.generation), set()).add(name.rank)
     found = []
-    for name in filter(None, (RecordName.parse(path.stem) for path in paths)):
+    for (step, generation), there in sorted(ranks.items(), reverse=True):
         with contextlib.suppress(CheckpointError):
-            found.append(read_record(folder, name))
+            record = read_record(folder, RecordName(step, generation, min(there)))
+            if there == set(range(record.world_size)):
+                found.append(record)
     return found
 
 

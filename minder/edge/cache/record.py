@@ -25,7 +25,8 @@ from minder.model.errors import CheckpointError
 from minder.model.private import open_private
 
 __all__ = [
-    "CHUNK_BYTES", "Record", "RecordName", "body_path", "checksums", "draft_path", "head_path", "parse_head", "write_head", "wrong_chunk",
+    "CHUNK_BYTES", "DamagedHeadError", "Record", "RecordName", "body_path", "checksums", "draft_path", "head_path", "parse_head",
+    "write_head", "wrong_chunk",
 ]  # fmt: skip
 
 CHUNK_BYTES = 256 * 1024
@@ -33,6 +34,10 @@ _NAME = re.compile(r"step-(\d{9,})-generation-(\d{5,})-rank-(\d{5,})")
 _FORMAT = 1
 _LEAST_SHARE_BYTES = 32 << 20
 _FEWEST_CHUNKS = 8  # a key of fewer checksums is no proof that two bodies are equal
+
+
+class DamagedHeadError(CheckpointError):
+    """A head that is not what was written, or of a format that this version does not read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,7 +66,9 @@ class RecordName:
 @dataclass(frozen=True, slots=True)
 class Record:
     """A head. layout: a digest of which tensors the body holds; chunks: CRC-32 of each CHUNK_BYTES of it; values: plain values, packed.
-    skipped: batches that its run leaves out (minder.model.batch_ranges)."""
+    update: of the job's code that saved it, 0 where none is known; skipped: batches that its run leaves out. keeper: the rank whose record
+    of this step has the body, which is equal to this rank's own: the body here is empty then; None where it has its own. digest: equal in
+    both; "" where the body stands for no other rank."""
 
     name: RecordName
     world_size: int
@@ -69,7 +76,10 @@ class Record:
     layout: str
     chunks: tuple[int, ...]
     values: bytes
+    update: int = 0
     skipped: str = ""
+    keeper: int | None = None
+    digest: str = ""
 
     @property
     def key(self) -> str | None:
@@ -82,14 +92,16 @@ class Record:
         """The head file's bytes: its own checksum and the length of its JSON in the first line, the JSON, the values."""
         content: dict[str, Any] = {
             "format": _FORMAT, "name": str(self.name), "world_size": self.world_size, "body_bytes": self.body_bytes,
-            "layout": self.layout, "chunks": self.chunks, **({"skipped": self.skipped} if self.skipped else {}),
+            "layout": self.layout, "chunks": self.chunks, **({"update": self.update} if self.update else {}),
+            **({"skipped": self.skipped} if self.skipped else {}), **({} if self.keeper is None else {"keeper": self.keeper}),
+            **({"digest": self.digest} if self.digest else {}),
         }  # fmt: skip
         text = json.dumps(content, separators=(",", ":")).encode()
         return b"%08x %d\n" % (zlib.crc32(text + self.values), len(text)) + text + self.values
 
 
 def parse_head(data: bytes) -> Record:
-    """Raises CheckpointError for bytes that are no whole head."""
+    """Raises DamagedHeadError for bytes that are no whole head."""
     try:
         first, _, rest = data.partition(b"\n")
         checksum, length = first.split(b" ")
@@ -97,12 +109,17 @@ def parse_head(data: bytes) -> Record:
             raise ValueError("its checksum differs")
         content, values = json.loads(rest[: int(length)]), rest[int(length) :]
         name = RecordName.parse(content["name"])
-        about = (content["world_size"], content["body_bytes"], content["layout"], tuple(content["chunks"]))
-        record = Record(name, *about, values, format_ranges(parse_ranges(content.get("skipped", ""))))  # type: ignore[arg-type]
-        if content["format"] != _FORMAT or name is None or len(record.chunks) != -(-record.body_bytes // CHUNK_BYTES):
+        if name is None:
+            raise ValueError("it names no record")
+        if content["format"] != _FORMAT:
+            raise DamagedHeadError(f"a checkpoint record is of format {content['format']}: this version of minder reads {_FORMAT}")
+        made_by = int(content.get("update", 0)), format_ranges(parse_ranges(content.get("skipped", "")))
+        chunks, twin = tuple(content["chunks"]), (content.get("keeper"), str(content.get("digest", "")))
+        record = Record(name, content["world_size"], content["body_bytes"], content["layout"], chunks, values, *made_by, *twin)
+        if len(record.chunks) != -(-record.body_bytes // CHUNK_BYTES):
             raise ValueError("its fields contradict each other")
     except (ValueError, KeyError, TypeError, AttributeError, BatchRangesError) as error:
-        raise CheckpointError(f"a checkpoint record's head is damaged: {error}") from error
+        raise DamagedHeadError(f"a checkpoint record's head is damaged: {error}") from error
     return record
 
 

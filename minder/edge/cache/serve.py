@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import signal
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -35,7 +36,8 @@ _PORT_FILE = "port"
 
 
 def serve(settings: CacheSettings) -> None:
-    """Run until the job is over (its records are removed then), or until SIGTERM or SIGINT (they stay, for the next cache).
+    """Run until the job is over (its records are removed then), or until SIGTERM or SIGINT (they stay, for the next cache). SIGTERM, which
+    comes before a machine goes down, and SIGUSR1 write the newest step to the disk.
 
     Raises BadInputError for a folder or memory that cannot serve, or for a second cache in the same folder.
     """
@@ -47,7 +49,7 @@ def serve(settings: CacheSettings) -> None:
             raise BadInputError(f"a cache of {settings.job} runs in {settings.folder} already: end it, or give another --folder") from None
         server = CacheServer(settings)
         with asyncio.Runner(loop_factory=PatientLoop) as runner:
-            runner.run(server.run((signal.SIGTERM, signal.SIGINT), functools.partial(_announce, server.cache)))
+            runner.run(server.run((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), functools.partial(_announce, server.cache)))
 
 
 def _announce(cache: Cache) -> None:
@@ -85,6 +87,7 @@ class CacheServer:
         host, port = self._listener.getsockname()[:2]
         self.cache = Cache(settings, f"http://{f'[{host}]' if ':' in host else host}:{port}", ask_peer)
         options = {**serving_options(), "http": SendingProtocol, "timeout_keep_alive": _KEPT_CONNECTION_S}
+        self._flushing: set[asyncio.Task[None]] = set()
         self._server = _Server(uvicorn.Config(build_endpoints(self.cache), lifespan="off", **options))
 
     def stop(self) -> None:
@@ -99,6 +102,8 @@ class CacheServer:
         on_ready()
         try:
             await self._server.serve(sockets=[self._listener])
+            if self._flushing:
+                await asyncio.wait(self._flushing)
         finally:
             ranks.close()
             watching.cancel()
@@ -106,7 +111,17 @@ class CacheServer:
 
     def _hear(self, number: signal.Signals) -> None:
         event(_log, logging.INFO, "signal received", signal=number.name)
-        self.stop()
+        if number in (signal.SIGTERM, signal.SIGUSR1):
+            flushing = asyncio.create_task(self._flush())
+            self._flushing.add(flushing)
+            flushing.add_done_callback(self._flushing.discard)
+        if number != signal.SIGUSR1:
+            self.stop()
+
+    async def _flush(self) -> None:
+        begin_s = time.monotonic()
+        count = await asyncio.to_thread(self.cache.flush_now)
+        event(_log, logging.INFO, "flushed on request", records=count, seconds=round(time.monotonic() - begin_s, 1))
 
     async def _end_when_over(self) -> None:
         while not self.cache.is_over():

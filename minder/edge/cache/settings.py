@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from minder.edge.cache.folder import foreign_files
 from minder.model.errors import BadInputError
 from minder.model.names import check_job_name, check_machine_name
-from minder.model.private import make_private
+from minder.model.private import make_private, replace_private
 from minder.wire.addresses import is_loopback
 from minder.wire.token_files import Token
 
@@ -17,6 +19,7 @@ __all__ = ["CacheSettings", "check_settings", "default_folder", "parse_bytes"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kMGT]?)i?B?")
 _UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_OWNER = "owner.json"
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 108 bytes
 
 
@@ -68,13 +71,32 @@ def check_settings(settings: CacheSettings) -> None:
         raise BadInputError(f"--listen {settings.host} can be reached from other machines: give --token-file")
     if len(str(settings.socket_path)) > _LONGEST_SOCKET_PATH:
         raise BadInputError(f"--folder {settings.folder}: its path is too long for a socket in it, {_LONGEST_SOCKET_PATH} bytes at most")
-    make_private(settings.folder)
+    _take_folder(settings)
     there = _room_bytes(settings.folder)
     if not 0 < settings.max_bytes <= there:
         raise BadInputError(
             f"--max-bytes {settings.max_bytes}: {settings.folder} and this machine's memory have room for {there} bytes; give less, "
             "or a machine with more memory"
         )
+
+
+def _take_folder(settings: CacheSettings) -> None:
+    """It is this job's and machine's own: records do not say whose they are, and it is removed in the end."""
+    folder, owner = settings.folder, {"job": settings.job, "machine": settings.machine}
+    try:
+        make_private(folder)
+        foreign, path = foreign_files(folder), folder / _OWNER
+        if foreign:
+            raise BadInputError(f"--folder {folder} holds {foreign[0]}, which is none of a cache's: give a folder of its own")
+        known = json.loads(path.read_text()) if path.exists() else owner
+        if known != owner:
+            raise BadInputError(
+                f"--folder {folder} is of job {known.get('job')} on {known.get('machine')}: give another, or remove it when that is over"
+            )
+        replace_private(path, json.dumps(owner))
+    except (OSError, ValueError, AttributeError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"its {_OWNER} is damaged"
+        raise BadInputError(f"--folder {folder}: {why}; give a folder in memory that this user may write") from error
 
 
 def _room_bytes(folder: Path) -> int:

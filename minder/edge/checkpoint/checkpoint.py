@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from minder.edge.checkpoint import resumed
 from minder.edge.checkpoint.folder_tier import FolderTier
-from minder.edge.checkpoint.memory_tier import MemoryTier
+from minder.edge.checkpoint.memory_tier import MemoryTier, Retention
 from minder.model.errors import CheckpointError
 from minder.model.topology import Parallelism
 
@@ -42,9 +42,13 @@ class Checkpointer:
     fewer (min_machines).
 
     Of memory, which needs a cache process on each machine (`minder launch --cache-bytes`): flush_dir, flush_every: every so many steps
-    the caches write to this folder too, shared or on local disks. overlap: the optimisers' tensors are copied while the next forward
-    runs, and an optimiser's step waits for that; False where a script writes into parameters elsewhere through `.data`. parallelism:
-    decides whose cache holds whose backup (default: that of job.toml, else data parallel).
+    the caches write to this folder too, shared or on local disks; `keep` steps stay there, and besides each that keep_every divides (a
+    multiple of flush_every; 0: none). ring: so many steps stay in memory, for a run that has to go back by some. overlap: the
+    optimisers' tensors are copied while the next forward runs, and an optimiser's step waits for that; False where a script writes into
+    parameters elsewhere through `.data`. once_per: state that several ranks have alike (data-parallel replicas) is copied
+    and kept by one of them in each "machine"; or a wider failure domain that job.toml names, such as "rack" or "switch"; None: by each
+    rank. parallelism: decides whose cache holds whose backup (default: that of job.toml, else data
+    parallel).
 
     Raises CheckpointError where that cannot work.
     """
@@ -60,15 +64,21 @@ class Checkpointer:
         any_size: bool = True,
         flush_dir: str | os.PathLike[str] | None = None,
         flush_every: int = 100,
+        ring: int = 1,
+        keep_every: int = 0,
         overlap: bool = True,
+        once_per: str | None = "machine",
         parallelism: Parallelism | None = None,
     ) -> None:
         self._tier: FolderTier | MemoryTier
         if directory == _MEMORY:
             flush_to = None if flush_dir is None else Path(flush_dir).absolute()
-            self._tier = MemoryTier(process_group, timeout_s, flush_to, flush_every, overlap=overlap, parallelism=parallelism)
-        elif flush_dir is not None:
-            raise CheckpointError(f'flush_dir goes with Checkpointer("memory"): {directory} is a folder already')
+            retention = Retention(flush_every, ring, keep, keep_every)
+            self._tier = MemoryTier(
+                process_group, timeout_s, flush_to, retention, overlap=overlap, once_per=once_per, parallelism=parallelism
+            )
+        elif flush_dir is not None or ring != 1 or keep_every:
+            raise CheckpointError(f'flush_dir, ring and keep_every go with Checkpointer("memory"): {directory} is a folder already')
         else:
             self._tier = FolderTier(directory, keep, process_group, sync_files=sync_files, timeout_s=timeout_s, any_size=any_size)
 

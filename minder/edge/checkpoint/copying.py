@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from minder.edge.checkpoint.shards import Shard, local_part
+from minder.edge.checkpoint.shards import Piece, Shard, local_part
 from minder.edge.checkpoint.staging import Buffer, Mark, Staging
+from minder.edge.checkpoint.twins import crc
 from minder.model.errors import CheckpointError
 
 __all__ = ["CopyOut", "StepGate"]
@@ -25,10 +26,12 @@ _SMALL_BYTES = 4096
 
 
 class CopyOut:
-    """One shard on its way into one body (uint8, of body_bytes). `late`: storages whose tensors may be copied by `finish`."""
+    """One shard on its way into one body (uint8, of body_bytes). `late`: storages whose tensors may be copied by `finish`. body: None where
+    it is kept by another rank: then `sums` has each tensor's checksum, after `finish`."""
 
-    def __init__(self, shard: Shard, body: torch.Tensor, late: frozenset[int], staging: Staging) -> None:
+    def __init__(self, shard: Shard, body: torch.Tensor | None, late: frozenset[int], staging: Staging) -> None:
         self._body = body
+        self.sums = [0] * len(shard.pieces)
         self._staging = staging
         self._lock = threading.Lock()
         self._is_held = self._is_changed = False
@@ -46,17 +49,17 @@ class CopyOut:
             if index in beside:
                 continue
             if _is_late(tensor, late) and tensor.is_cpu and not (beside and tensor.nbytes <= _SMALL_BYTES):
-                self._waiting.append((piece, tensor, tensor._version))
+                self._waiting.append((index, piece, tensor, tensor._version))
             else:
-                piece.of(body).copy_(tensor)
+                self._put(index, piece, tensor)
         if not self._waiting:
             self._is_done.set()
 
     def finish(self) -> None:
         """In the background. Raises CheckpointError where a tensor changed meanwhile, RuntimeError for an error of the device."""
         try:
-            for piece, tensor, version in self._waiting:
-                piece.of(self._body).copy_(tensor)
+            for index, piece, tensor, version in self._waiting:
+                self._put(index, piece, tensor)
                 self._is_changed |= tensor._version != version
         finally:
             self._waiting = []
@@ -100,9 +103,15 @@ class CopyOut:
         self._watched = []
         if not self._is_changed:
             for index in self._staged:
-                self._buffer.pieces[index].of(self._body).copy_(self._buffer.parts[index])
+                self._put(index, self._buffer.pieces[index], self._buffer.parts[index])
         self._staging.give(self._buffer)
         self._buffer = None
+
+    def _put(self, index: int, piece: Piece, tensor: torch.Tensor) -> None:
+        if self._body is None:
+            self.sums[index] = crc(tensor)
+        else:
+            piece.of(self._body).copy_(tensor)
 
     def _note_changes(self, is_held: bool = False) -> None:
         """The host runs ahead of a GPU: what it has changed counts until an optimiser's step begins, since that is put behind the copy."""

@@ -26,6 +26,7 @@ __all__ = [
     "checkpoint_path",
     "complete_checkpoints",
     "fits_skips",
+    "foreign_updates",
     "newest_generation",
     "newest_step",
     "own_version",
@@ -93,7 +94,7 @@ def readable_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
     those that have learned from a batch which this run leaves out (MINDER_SKIP_BATCHES). Raises CheckpointError where only such are left:
     to begin anew in silence would lose the run."""
     found = complete_checkpoints(directory)
-    not_of = {int(text) for text in os.environ.get("MINDER_CHECKPOINTS_NOT_OF", "").split(",") if text.isdigit()}
+    not_of = foreign_updates()
     skipped = os.environ.get(SKIP_BATCHES, "")
     left = [manifest for manifest in found if manifest.update not in not_of]
     fitting = [manifest for manifest in left if fits_skips(manifest, skipped)]
@@ -108,6 +109,11 @@ def readable_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
             "move them away to start again, or set checkpoints_compatible = true"
         )
     return fitting
+
+
+def foreign_updates() -> frozenset[int]:
+    """Updates of the job's code whose checkpoints this process does not read, as its launcher says."""
+    return frozenset(int(text) for text in os.environ.get("MINDER_CHECKPOINTS_NOT_OF", "").split(",") if text.isdigit())
 
 
 def own_version() -> tuple[int, str, str]:

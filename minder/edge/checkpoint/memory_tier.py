@@ -18,28 +18,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, shared_reads
+from minder.edge.cache.choice import Reader
 from minder.edge.cache.client import CacheClient
-from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
 from minder.edge.cache.placement import place_backups
-from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
-from minder.edge.checkpoint import optimizer_state, random_state
+from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head
+from minder.edge.checkpoint import optimizer_state, random_state, twins
 from minder.edge.checkpoint.copying import CopyOut, StepGate
+from minder.edge.checkpoint.manifest import foreign_updates, own_version
 from minder.edge.checkpoint.ranks import Ranks
+from minder.edge.checkpoint.recovering import Recovery, as_tensor
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
 from minder.edge.checkpoint.staging import Staging
-from minder.model.batch_ranges import SKIP_BATCHES, format_ranges, parse_ranges
 from minder.model.errors import BadInputError, CheckpointError
 from minder.model.topology import Parallelism
 
-__all__ = ["MemoryTier"]
+__all__ = ["MemoryTier", "Retention"]
 
 _log = logging.getLogger("minder.checkpoint")
 _IN_FLIGHT = 2
@@ -47,37 +48,57 @@ _LONGEST_WAIT_S = 1.0  # of a training step, for a save before it
 _SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
 _BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow network takes; a step without a backup is not committed
 _SLOW_BYTES_PER_S = 50e6
-_FETCH_S = 3600.0
 _THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))  # for the checksums of a large body: the other cores are the job's
-_LEARNED = (
-    "every step in memory has learned from other batches than this run, which leaves out {}: take the skip back with "
-    "`minder job skip JOB --undo`, or, to start again from nothing, end the caches and remove their folders"
-)
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which steps stay: `ring` in memory; of those that go to a disk, every flush_every-th, the newest flush_keep and each that keep_every
+    divides (0: none). Raises CheckpointError for numbers that keep too little."""
+
+    flush_every: int = 100
+    ring: int = 1
+    flush_keep: int = 3
+    keep_every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.flush_every < 1:
+            raise CheckpointError(f"flush_every={self.flush_every}: give a number of steps, 1 or more")
+        if self.ring < 1:
+            raise CheckpointError(f"ring={self.ring}: at least the newest step stays in memory; give 1 or more")
+        if self.flush_keep < 3:
+            raise CheckpointError(
+                f"keep={self.flush_keep}: at least 3 steps must stay on the disk, so that a damaged one can be passed over"
+            )
+        if self.keep_every < 0 or self.keep_every % self.flush_every:
+            raise CheckpointError(f"keep_every={self.keep_every}: give a multiple of flush_every={self.flush_every}, or 0 for none")
 
 
 class MemoryTier:
     """`Checkpointer("memory")`; its arguments stand there."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as Checkpointer's
         self,
         process_group: dist.ProcessGroup | None,
         timeout_s: float,
         flush_dir: Path | None,
-        flush_every: int,
+        retention: Retention,
         *,
         overlap: bool = True,
+        once_per: str | None = "machine",
         parallelism: Parallelism | None = None,
         cache: CacheClient | None = None,
     ) -> None:
-        if flush_every < 1:
-            raise CheckpointError(f"flush_every={flush_every}: give a number of steps, 1 or more")
         self._cache = cache or CacheClient()
         self._quick_cache = CacheClient(self._cache.path, patience_s=0.0, timeout_s=_LONGEST_WAIT_S)
-        self._flush_dir, self._flush_every = "" if flush_dir is None else str(flush_dir), flush_every
+        self._flush_dir = "" if flush_dir is None else str(flush_dir)
+        self._retention = retention
+        self._update, _, self._skipped = own_version()
         self._overlap = overlap
         self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
+        self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped))
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
         self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
@@ -88,6 +109,9 @@ class MemoryTier:
         self._error: CheckpointError | None = None
         self._has_room = False
         self._body_bytes = 0
+        self._once_per = once_per
+        self._domains: list[str] = []  # of each rank, where a body that several have is kept once; none: every rank keeps its own
+        self._keepers: dict[int, int] | None = None  # rank to the rank whose body stands for its own; None: not compared yet
         self.generation = self._join(parallelism)
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
@@ -106,7 +130,7 @@ class MemoryTier:
             self._note(step, error)
             self._in_flight.append(done)
             # the others wait for our word, and for that on every step before it
-            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, False, done)))
+            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, None, done)))
             return
         self._left_out = False
         self._in_flight.append(done)
@@ -132,7 +156,7 @@ class MemoryTier:
     def load_latest(self, state: dict[str, Any]) -> int | None:
         """See Checkpointer."""
         self.wait()
-        found = self._find()
+        found = self._recovery.find()
         if found is None:
             return None
         record, body = found
@@ -145,7 +169,7 @@ class MemoryTier:
         random_state.restore(random)
         settled = threading.Event()
         self._in_flight.append(settled)
-        self._committing.run(lambda: self._settle_loaded(record.name, settled))
+        self._committing.run(lambda: self._settle_loaded(record, settled))
         return record.name.step
 
     # Meeting
@@ -167,16 +191,22 @@ class MemoryTier:
         placed, token = self._ranks.from_first(lambda: (place_backups(layout, machines, domains), secrets.token_hex(16)))
         peer = placed.get(self._ranks.rank)
         backup_url = "" if peer is None else all_ranks[peer]["url"]
-        member = Member(
-            self._ranks.rank, generation, self._ranks.size, backup_url, token, flush_dir=self._flush_dir, flush_every=self._flush_every
-        )
+        about_us = self._ranks.rank, generation, self._ranks.size
+        member = Member(*about_us, backup_url, token, flush_dir=self._flush_dir, **asdict(self._retention))
+        if self._once_per is not None:
+            known = sorted({"machine", *(kind for domain in domains.values() for kind in domain)})
+            if self._once_per not in known:
+                raise CheckpointError(
+                    f"once_per={self._once_per!r}: the job's machines name {', '.join(known)}; give one of these, or None"
+                )
+            self._domains = [domains[name].get(self._once_per, name) for name in machines.values()]
         self._cache.join(member)
         self._ranks.gather_all(None)  # from here on every cache knows the token
         return int(generation)
 
     # Saving
 
-    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], None]:
+    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], _Note]:
         """Copy what cannot wait; what is returned makes the record whole, in the background."""
         self._await_turn(_IN_FLIGHT - 1)
         late = self._gate.watch(state.values()) if self._overlap else frozenset()
@@ -184,17 +214,28 @@ class MemoryTier:
         values = shard.pack_values(random_state.capture())
         if not self._has_room:
             unpack_values(values)  # what could not be read again must not be found out at the recovery
-        self._body_bytes = shard.body_bytes
-        self._await_room(shard.body_bytes)
-        body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
-        copy = CopyOut(shard, _as_tensor(body), late, self._staging)
+        keeper = self._keeper(shard)
+        self._body_bytes = 0 if keeper is not None else shard.body_bytes
+        self._await_room(self._body_bytes)
+        body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
+        copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging)
         self._gate.hold_for(copy)
 
-        def finish() -> None:
+        def finish() -> _Note:
             copy.finish()
-            self._complete(name, shard, values, body)
+            return self._complete(name, shard, values, body, keeper, copy.sums)
 
         return finish
+
+    def _keeper(self, shard: Shard) -> int | None:
+        """Whose body stands for ours. At the first save all ranks compare theirs."""
+        if self._keepers is None:
+            self._keepers = {}
+            if len(set(self._domains)) < len(self._domains):
+                self.wait()
+                samples = self._ranks.gather_tensors(torch.tensor([twins.sample(shard)]))
+                self._keepers = twins.group([int(each) for each in samples], self._domains)
+        return self._keepers.get(self._ranks.rank)
 
     def _await_turn(self, most: int) -> None:
         """Until at most so many bodies are in flight. Once a save was left out, later ones do not wait before they may go on."""
@@ -228,26 +269,35 @@ class MemoryTier:
                 self._silent_until_s = time.monotonic() + _SILENCE_S
             raise
 
-    def _complete(self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None) -> None:
-        folder = self._cache.folder
+    def _complete(
+        self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None, keeper: int | None, sums: list[int]
+    ) -> _Note:  # fmt: skip
+        folder, digest = self._cache.folder, ""
         chunks = () if body is None else checksums(memoryview(body), _THREADS)
+        if keeper is not None or self._ranks.rank in (self._keepers or {}).values():
+            whole = as_tensor(body)
+            digest = twins.digest_of(shard.layout, sums if keeper is not None else [twins.crc(piece.of(whole)) for piece in shard.pieces])
         draft_path(folder, name).replace(body_path(folder, name))
-        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values, _skipped()))
+        body_bytes = 0 if keeper is not None else shard.body_bytes
+        about = self._update, self._skipped, keeper, digest
+        record = Record(name, self._ranks.size, body_bytes, shard.layout, chunks, values, *about)
+        write_head(folder, record)
+        return _Note.of(record)
 
-    def _finish(self, name: RecordName, finish: Callable[[], None], done: threading.Event) -> None:
+    def _finish(self, name: RecordName, finish: Callable[[], _Note], done: threading.Event) -> None:
+        note = None
         try:
-            finish()
-            whole = True
+            note = finish()
         except _FAILURES as error:
             self._note(name.step, error)
-            whole = False
-        self._committing.run(lambda: self._commit(name, whole, done))
+        self._committing.run(lambda: self._commit(name, note, done))
 
-    def _commit(self, name: RecordName, whole: bool, done: threading.Event) -> None:
-        """Each save ends in one exchange of all ranks, whether it went well here or not."""
+    def _commit(self, name: RecordName, note: _Note | None, done: threading.Event) -> None:
+        """Each save ends in one exchange of all ranks, whether it went well here or not. note: None where it did not."""
         try:
-            why = self._back_up(name) if whole else ""
-            if self._settle(name, whole and not why):
+            why = self._back_up(name) if note is not None else ""
+            whole = note is not None
+            if self._settle(name, note or _Note(), whole and not why):
                 self._said = ""
                 self._error = None if name.step == self._saved_step else self._error
             elif whole:
@@ -257,10 +307,14 @@ class MemoryTier:
         finally:
             done.set()
 
-    def _settle(self, name: RecordName, is_safe: bool) -> bool:
-        """Compare notes with all ranks; whether all have it twice."""
-        notes = self._ranks.gather_tensors(torch.tensor([name.step, int(is_safe)]))
-        all_safe = all(bool(note[1]) and int(note[0]) == name.step for note in notes)
+    def _settle(self, name: RecordName, note: _Note, is_safe: bool) -> bool:
+        """Compare notes with all ranks; whether all have it twice. Ranks that were alike and are no more keep their own from now on."""
+        notes = self._ranks.gather_tensors(torch.tensor([name.step, int(is_safe), note.keeper, note.digest]))
+        steps, safe, keepers, digests = zip(*(map(int, each) for each in notes), strict=True)
+        all_safe = all(safe) and set(steps) == {name.step}
+        if all_safe and not twins.are_alike(keepers, digests):
+            self._keepers, self._has_room = {}, False
+            raise CheckpointError("replicas that had equal state differ: each rank keeps its own from now on")
         if all_safe:
             self._cache.commit(name.step, name.generation)
         return all_safe
@@ -272,12 +326,12 @@ class MemoryTier:
         except _FAILURES as error:
             return str(error)
 
-    def _settle_loaded(self, name: RecordName, done: threading.Event) -> None:
+    def _settle_loaded(self, record: Record, done: threading.Event) -> None:
         """After a recovery a record may lie on one machine only: back it up at once, not at the next step."""
         try:
-            self._settle(name, not self._back_up(name))
+            self._settle(record.name, _Note.of(record), not self._back_up(record.name))
         except _FAILURES as error:
-            _log.warning("step %d was loaded, and may have no second copy: %s", name.step, error)
+            _log.warning("step %d was loaded, and may have no second copy: %s", record.name.step, error)
         finally:
             done.set()
 
@@ -287,84 +341,18 @@ class MemoryTier:
             _log.error("%s; training goes on, later saves try again", self._error)
         self._said = str(error)
 
-    # Recovering
 
-    def _find(self) -> tuple[Record, torch.Tensor] | None:
-        """Our own record of the step that all ranks take, with its body; None at a job's beginning. Raises CheckpointError."""
-        bad: set[tuple[RecordName, str, str]] = set()
-        while True:
-            answers = self._ranks.gather_all(self._cache.hello(self._flush_dir))
-            held = [_holding(answer) for answer in answers]
-            holdings = [each.made_without(_skipped()) for each in held]
-            chosen = choose_step(holdings, self._ranks.size, bad)
-            if chosen is None:
-                if choose_step(held, self._ranks.size, bad) is not None:
-                    raise CheckpointError(_LEARNED.format(_skipped() or "none"))
-                self._refuse_a_silent_start(answers, bad)
-                return None
-            mine = [*self._read_once(holdings, chosen), *chosen[self._ranks.rank]]
-            found, mine_bad = self._first_whole(mine, holdings, bad)
-            news = [copy for each in self._ranks.gather_all(mine_bad) for copy in each]
-            if not news:
-                assert found is not None
-                return found
-            bad.update(news)
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What a rank says of its record of one step. keeper: the rank whose body stands for its own; digest: of its tensors, 0 for none."""
 
-    def _read_once(self, holdings: list[Holding], chosen: dict[int, list[Copy]]) -> list[Copy]:
-        """Where ranks with equal bodies have them in a shared store only: one reads it, and in each round twice as many have it in memory.
-        The copy that is in our own memory then, if all went well; else the store is left."""
-        groups = shared_reads(holdings, chosen)
-        if not groups:
-            return []
-        rank = self._ranks.rank
-        group = next((each for each in groups if rank in each), ())
-        place, found = group.index(rank) if group else -1, []
-        for have in [0, *(2**turn for turn in range((max(map(len, groups)) - 1).bit_length()))]:
-            if have <= place < max(1, 2 * have):
-                copy = chosen[rank][0]
-                before = [(holdings[peer].url, chosen[peer][0].name) for peer in group[:have]]
-                turn = place % max(1, have)
-                try:
-                    self._cache.fetch(copy.name, copy.url, _FETCH_S, before[turn:] + before[:turn])
-                    found = [Copy(copy.name, holdings[rank].url, "memory", own=True)]
-                except (CheckpointError, OSError) as error:
-                    _log.warning("record %s is read from the store: %s", copy.name, error)
-            self._ranks.gather_all(None)
-        return found
+    keeper: int = twins.NONE
+    digest: int = 0
 
-    def _first_whole(
-        self, copies: list[Copy], holdings: list[Holding], bad: set[tuple[RecordName, str, str]]
-    ) -> tuple[tuple[Record, torch.Tensor] | None, list[tuple[RecordName, str, str]]]:
-        """The first copy that can be had and is undamaged; else all of them, as bad ones."""
-        for copy in copies:
-            try:
-                return self._open(copy, [] if copy.own else equal_bodies(holdings, copy, bad)), []
-            except (CheckpointError, OSError) as error:
-                _log.warning("record %s in %s of %s is passed over: %s", copy.name, copy.where, copy.url, error)
-        return None, [(copy.name, copy.url, copy.where) for copy in copies]
-
-    def _open(self, copy: Copy, elsewhere: list[tuple[str, RecordName]]) -> tuple[Record, torch.Tensor]:
-        if not copy.own:
-            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S, elsewhere)  # as long as it comes; a silent peer raises sooner
-        else:
-            folder = self._cache.folder if copy.where == "memory" else Path(self._flush_dir)
-        record = read_record(folder, copy.name)
-        body = _map(body_path(folder, copy.name), record.body_bytes)
-        # what the cache has just fetched it has checked chunk by chunk
-        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record)
-        if bad is not None:
-            raise CheckpointError(f"chunk {bad} of {copy.name} in {folder} is damaged")
-        return record, _as_tensor(body)
-
-    def _refuse_a_silent_start(self, answers: list[dict[str, Any]], bad: set[tuple[RecordName, str, str]]) -> None:
-        steps = [answer["committed"][0] for answer in answers if answer["committed"] is not None]
-        if steps or bad:
-            sizes = sorted({item["world_size"] for answer in answers for item in answer["records"]} - {self._ranks.size})
-            why = f"its records are of a job of {sizes[0]} ranks" if sizes else "a rank's copies are all lost or damaged"
-            raise CheckpointError(
-                f"step {max(steps, default='?')} was saved and cannot be loaded: {why}; to start again from nothing, end the caches and "
-                "remove their folders"
-            )
+    @classmethod
+    def of(cls, record: Record) -> _Note:
+        keeper = twins.NONE if record.keeper is None else record.keeper
+        return cls(keeper, twins.number_of(record.digest) if record.digest else 0)
 
 
 class _Lane:
@@ -394,30 +382,6 @@ def _new_body(path: Path, size_bytes: int) -> mmap.mmap | None:
         return mmap.mmap(handle, size_bytes) if size_bytes else None
     finally:
         os.close(handle)
-
-
-def _map(path: Path, size_bytes: int) -> mmap.mmap | None:
-    if not size_bytes:
-        return None
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), size_bytes, mmap.MAP_PRIVATE)  # private: torch wants memory that it could write to
-
-
-def _as_tensor(body: mmap.mmap | None) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8) if body is None else torch.frombuffer(body, dtype=torch.uint8)
-
-
-def _holding(answer: Mapping[str, Any]) -> Holding:
-    named = ((RecordName.parse(item["name"]), item) for item in answer["records"])
-    records = [(name, item) for name, item in named if name is not None]
-    keys = {name: item["key"] for name, item in records if item.get("key")}
-    skipped = {name: item["skipped"] for name, item in records if item.get("skipped")}
-    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys, skipped)
-
-
-def _skipped() -> str:
-    """Batches that this run leaves out."""
-    return format_ranges(parse_ranges(os.environ.get(SKIP_BATCHES, "")))
 
 
 def _newest_generation(answer: Mapping[str, Any]) -> int:

@@ -5,21 +5,19 @@ It outlives workers and launcher on purpose: its memory is what the job goes on 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import math
 import os
 import socket
 import subprocess
 import sys
-import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from minder.edge.cache.client import SOCKET_VARIABLE, CacheClient
+from minder.edge.cache.client import SOCKET_VARIABLE
+from minder.edge.cache.members import kept_steps
 from minder.edge.cache.settings import default_folder
 from minder.edge.launcher.settings import LaunchSettings
-from minder.model.errors import CheckpointError
 from minder.model.log import event
 from minder.model.private import make_private, open_private
 from minder.model.resources import child_python_path
@@ -28,7 +26,6 @@ from minder.wire.token_files import TokenFile
 __all__ = ["CacheProcess"]
 
 _log = logging.getLogger("minder.launcher")
-_SAVED_S = 1.0  # so long an answer of the cache holds, and so long it may take
 
 
 class CacheProcess:
@@ -38,24 +35,16 @@ class CacheProcess:
         self._settings = settings
         self._folder = settings.cache_folder or default_folder(settings.job, settings.machine)
         self._child: subprocess.Popen[bytes] | None = None
-        self._saved: tuple[float, list[dict[str, Any]] | None] = (-math.inf, None)  # when it was asked, and what it said
 
     @property
     def environment(self) -> dict[str, str]:
         """For the workers; nothing where no cache is wanted."""
         return {SOCKET_VARIABLE: str(self._folder / "socket")} if self._settings.cache_bytes else {}
 
-    def saved(self) -> list[dict[str, Any]] | None:
-        """What the cache holds, as it says: one that runs beside the launcher too. None where none answers."""
-        path = self.environment.get(SOCKET_VARIABLE) or os.environ.get(SOCKET_VARIABLE)
-        if not path:
-            return None
-        if time.monotonic() - self._saved[0] > _SAVED_S:
-            found = None
-            with contextlib.suppress(CheckpointError):
-                found = CacheClient(path, patience_s=0.0, timeout_s=_SAVED_S).saved()
-            self._saved = (time.monotonic(), found)
-        return self._saved[1]
+    def kept(self) -> list[dict[str, Any]] | None:
+        """The steps that stay in memory here, newest first; None where no cache is wanted, or it is not known."""
+        found = kept_steps(self._folder) if self._settings.cache_bytes else None
+        return None if found is None else [asdict(each) for each in found]
 
     def ensure(self) -> None:
         """Start it unless it runs or is starting. A cache that cannot be started leaves a line in the log; the workers find out too."""

@@ -54,7 +54,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
         offers = ["probes", "probes beside", "replay", *(["updates", "warm updates"] if supervisor.updates.offered else [])]
         offers += ["skips"] if supervisor.skips else []
-        found |= {"update": supervisor.update, **await _saved(supervisor)}
+        found |= {"update": supervisor.update, **supervisor.kept_steps()}
         return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 
     async def events(request: Request) -> JSONResponse:
@@ -101,23 +101,17 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
 
     app = Starlette(
         routes=[
-            Route("/v1/state", _answered(state), methods=["GET"]),
-            Route("/v1/events", _answered(events), methods=["GET"]),
-            Route("/v1/traces", _answered(traced), methods=["GET"]),
-            Route("/v1/workers", _answered(workers), methods=["POST"]),
-            Route("/v1/probes", _answered(probes), methods=["POST"]),
+            Route("/v1/state", _told(state), methods=["GET"]),
+            Route("/v1/events", _told(events), methods=["GET"]),
+            Route("/v1/traces", _told(traced), methods=["GET"]),
+            Route("/v1/workers", _told(workers), methods=["POST"]),
+            Route("/v1/probes", _told(probes), methods=["POST"]),
             *_update_routes(supervisor),
-            Route("/metrics", _answered(metrics), methods=["GET"]),
+            Route("/metrics", _told(metrics), methods=["GET"]),
         ]
     )
     refusal = JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
     return TokenGuard(app, refusal, RefusedCallers(_log), token, metrics_token)
-
-
-async def _saved(supervisor: Supervisor) -> dict[str, Any]:
-    """What the checkpoint cache beside the workers holds; nothing where none answers."""
-    found = await asyncio.to_thread(supervisor.cache.saved)
-    return {} if found is None else {"saved": found}
 
 
 def _update_routes(supervisor: Supervisor) -> list[Route]:
@@ -138,16 +132,16 @@ def _update_routes(supervisor: Supervisor) -> list[Route]:
         return JSONResponse(await asyncio.to_thread(found.receive, _json(await request.body(), _LARGEST_BODY_BYTES)))
 
     return [
-        Route("/v1/updates", _answered(updates), methods=["POST"]),
-        Route("/v1/updates/warm", _answered(warm), methods=["POST"]),
-        Route("/v1/updates/pieces", _answered(pieces), methods=["POST"]),
+        Route("/v1/updates", _told(updates), methods=["POST"]),
+        Route("/v1/updates/warm", _told(warm), methods=["POST"]),
+        Route("/v1/updates/pieces", _told(pieces), methods=["POST"]),
     ]
 
 
-def _answered(answer: Answer) -> Answer:
+def _told(answer: Answer) -> Answer:
     """Errors that we raise on purpose are answers."""
 
-    async def guarded(request: Request) -> Response:
+    async def telling(request: Request) -> Response:
         try:
             return await answer(request)
         except StaleGenerationError as error:
@@ -155,7 +149,7 @@ def _answered(answer: Answer) -> Answer:
         except WireError as error:
             return JSONResponse({"error": str(error)}, 400)
 
-    return guarded
+    return telling
 
 
 def _json(body: bytes, most_bytes: int) -> Any:

@@ -58,7 +58,7 @@ class Supervisor:
         self._operations: OrderedDict[str, None] = OrderedDict()
         self._slots = [Slot(index, settings, self) for index in range(settings.slots)]
         self._logs = [LogFollower(slot.log, settings.log_limit_bytes, settings.step_pattern) for slot in self._slots]
-        self.cache = CacheProcess(settings)
+        self._cache = CacheProcess(settings)
         self.updates = Updates(settings)
         self.update = 0  # that workers are started with
         self._ending = False
@@ -67,7 +67,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start every slot's process: without an assignment it waits at the barrier, which is all a standby does."""
-        self.cache.ensure()
+        self._cache.ensure()
         for slot in self._slots:
             slot.converge()
 
@@ -119,6 +119,11 @@ class Supervisor:
     def views(self) -> list[WorkerView]:
         return [self._view(slot) for slot in self._slots]
 
+    def kept_steps(self) -> dict[str, Any]:
+        """ "kept": what the checkpoint cache says (see CacheProcess.kept); nothing where that is not known."""
+        kept = self._cache.kept()
+        return {} if kept is None else {"kept": kept}
+
     @property
     def skips(self) -> bool:
         """Whether every rank of the newest generation here asked which batches to leave out, also those that have ended since."""
@@ -132,7 +137,7 @@ class Supervisor:
             await asyncio.sleep(_LOG_INTERVAL_S)
             if time.monotonic() - looked_s > _CACHE_INTERVAL_S and self.ranks_here():
                 looked_s = time.monotonic()
-                self.cache.ensure()
+                self._cache.ensure()
             for slot, log in zip(self._slots, self._logs, strict=True):
                 worker = slot.worker
                 steps = log.read_steps(None if worker is None else (worker.pid, worker.generation))

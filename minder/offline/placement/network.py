@@ -21,7 +21,8 @@ from minder.model.spread import BLOCK_KINDS
 __all__ = ["DEFAULT_LABEL", "Network", "expand_hosts", "read_network"]
 
 DEFAULT_LABEL = "network.topology.nvidia.com/spine"  # as NVIDIA Topograph sets it
-_PAIR = re.compile(r"(\w+)=(\S+)")
+_PAIR = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|(\S+))')  # as Slurm reads its files
+_MOST_NODES = 100_000  # of one range: more is a slip of the pen
 _BRACKETS = re.compile(r"^([^\[\],]*)\[([^\]]*)\](.*)$")
 
 
@@ -85,8 +86,10 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _expand(part: str) -> Iterator[str]:
-    match = _BRACKETS.match(part)
+    match, wrong = _BRACKETS.match(part), f'"{part}" is no list of nodes: write it like n[1-64]'
     if match is None:
+        if "[" in part or "]" in part:
+            raise BadInputError(wrong)
         yield from [part] if part else []
         return
     head, ranges, rest = match.groups()
@@ -94,8 +97,11 @@ def _expand(part: str) -> Iterator[str]:
     for item in ranges.split(","):
         first, _, last = item.partition("-")
         if not first.isdigit() or not (last or first).isdigit():
-            raise BadInputError(f'"{part}" is no list of nodes: write it like n[1-64]')
-        for number in range(int(first), int(last or first) + 1):
+            raise BadInputError(wrong)
+        numbers = range(int(first), int(last or first) + 1)
+        if not 0 < len(numbers) <= _MOST_NODES:
+            raise BadInputError(wrong)
+        for number in numbers:
             yield from (f"{head}{number:0{len(first)}d}{tail}" for tail in tails)
 
 
@@ -103,17 +109,37 @@ def _slurm(text: str, where: Path) -> Network:
     blocks: dict[str, str] = {}
     nodes: dict[str, list[str]] = {}
     parent: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        pairs = {key.lower(): value for key, value in _PAIR.findall(line.partition("#")[0])}
+    for number, line in _lines(text):
+        pairs = {key.lower(): quoted or plain for key, quoted, plain in _PAIR.findall(line)}
+        try:
+            here, below = expand_hosts(pairs.get("nodes", "")), expand_hosts(pairs.get("switches", ""))
+        except BadInputError as error:
+            raise BadInputError(f"{where}, line {number}: {error}") from error
         if "blockname" in pairs:
-            blocks |= dict.fromkeys(expand_hosts(pairs.get("nodes", "")), pairs["blockname"])
+            blocks |= dict.fromkeys(here, pairs["blockname"])
         elif "switchname" in pairs:
-            nodes[pairs["switchname"]] = expand_hosts(pairs.get("nodes", ""))
-            parent |= dict.fromkeys(expand_hosts(pairs.get("switches", "")), pairs["switchname"])
-        elif line.partition("#")[0].strip() and "blocksizes" not in pairs:
+            nodes[pairs["switchname"]] = here
+            parent |= dict.fromkeys(below, pairs["switchname"])
+        elif "blocksizes" not in pairs:
             raise BadInputError(f"{where}, line {number}: neither SwitchName nor BlockName: give Slurm's topology.conf")
     leaf = {name: switch for switch, names in nodes.items() for name in names}
     return Network(blocks or {name: _below_root(switch, parent) for name, switch in leaf.items()}, leaf)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """With the number of the first one, where a backslash at its end goes on to the next; without comments and empty ones."""
+    begun, number_begun = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.partition("#")[0].rstrip()
+        number_begun = number_begun if begun else number
+        if plain.endswith("\\"):
+            begun += plain[:-1] + " "
+            continue
+        if (whole := begun + plain).strip():
+            yield number_begun, whole
+        begun = ""
+    if begun.strip():
+        yield number_begun, begun
 
 
 def _below_root(switch: str, parent: Mapping[str, str]) -> str:
