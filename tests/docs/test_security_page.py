@@ -104,6 +104,9 @@ class Supervisor:
     def views(self) -> list[Any]:
         return []
 
+    def kept_steps(self) -> dict[str, Any]:
+        return {}
+
     def warm(self, order: Any) -> dict[str, Any]:
         return {"warm": True}
 
