@@ -1,6 +1,7 @@
 """What checkpoints in memory cost: how long a step waits for its save, processor time, and how long a gigabyte takes to come back.
 
     python bench/cache.py [--parts wait restore] [--steps 12] [--step-seconds 1.0]
+    python bench/cache.py --parts wait --alike --cases 4x50
     python bench/cache.py --faults [--seeds 5]
 
 wait: ranks with a real cache each (two machines of a job on this one), state of 10 and 100 MB a rank on 6 ranks and of 1 GB on 2. A step
@@ -13,6 +14,7 @@ Prints JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -41,6 +43,7 @@ from minder.edge.cache.record import Record, RecordName, body_path, checksums, d
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30
 WAYS = ("memory", "memory at once", "dcp async", "dcp")
+ALIKE = ("once a machine", "each its own")  # --alike: replicas on one machine
 
 
 class Caches:
@@ -97,20 +100,22 @@ class Caches:
 
 
 def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, way: str) -> dict[str, Any]:
-    with Caches(ranks, f"{5 * size_bytes + 2**26}") as caches, tempfile.TemporaryDirectory() as folder:
+    room = f"{5 * size_bytes * (ranks if way in ALIKE else 1) + 2**26}"
+    with Caches(1 if way in ALIKE else ranks, room) as caches, tempfile.TemporaryDirectory() as folder:
         started_cpu_s = caches.cpu_s()
         children = [_fork(rank, ranks, size_bytes, caches, Path(folder), options, way) for rank in range(ranks)]
         if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
             raise SystemExit("a rank failed: see above")
         seen = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
         cache_cpu_s = caches.cpu_s() - started_cpu_s
+        most_bytes = max(each["held_bytes"] for each in seen)
     waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:])
     gigabytes = ranks * size_bytes * options.steps / 1e9
     return {
         "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "way": way, "errors": sorted({each["error"] for each in seen} - {""}),
         "wait_median_ms": _ms(statistics.median(waits_s)), "wait_p99_ms": _ms(waits_s[int(0.99 * (len(waits_s) - 1))]),
         "cpu_s_per_gb_ranks": round(sum(each["cpu_s"] for each in seen) / gigabytes, 3),
-        "cpu_s_per_gb_caches": round(cache_cpu_s / gigabytes, 3),
+        "cpu_s_per_gb_caches": round(cache_cpu_s / gigabytes, 3), "most_mb_in_a_cache": round(most_bytes / 1e6),
     }  # fmt: skip
 
 
@@ -120,9 +125,10 @@ def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, 
         return child
     status = 1
     try:
-        os.environ[SOCKET_VARIABLE] = str(caches.folder(rank) / "socket")
+        own = caches.folder(0 if way in ALIKE else rank)
+        os.environ[SOCKET_VARIABLE] = str(own / "socket")
         dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
-        (folder / f"{rank}.json").write_text(json.dumps(_train(rank, size_bytes, options, _saver(way, folder))))
+        (folder / f"{rank}.json").write_text(json.dumps(_train(0 if way in ALIKE else rank, size_bytes, options, _saver(way, folder), own)))
         status = 0
     finally:
         if status:
@@ -131,10 +137,10 @@ def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, 
 
 
 class _Memory:
-    """Checkpointer("memory"), with or without the overlap of copy and forward."""
+    """Checkpointer("memory"), with or without the overlap of copy and forward, and of replicas' state once."""
 
-    def __init__(self, overlap: bool) -> None:
-        self._checkpoints = Checkpointer("memory", overlap=overlap)
+    def __init__(self, overlap: bool, once_per: str | None = "machine") -> None:
+        self._checkpoints = Checkpointer("memory", overlap=overlap, once_per=once_per)
 
     def save(self, step: int, state: dict[str, Any]) -> None:
         self._checkpoints.save(step, state)
@@ -166,18 +172,21 @@ class _Dcp:
 
 
 def _saver(way: str, folder: Path) -> Any:
-    return _Dcp(folder, way == "dcp async") if way.startswith("dcp") else _Memory(way == "memory")
+    if way.startswith("dcp"):
+        return _Dcp(folder, way == "dcp async")
+    return _Memory(way != "memory at once", None if way == "each its own" else "machine")
 
 
-def _train(rank: int, size_bytes: int, options: argparse.Namespace, checkpoints: Any) -> dict[str, Any]:
-    """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent."""
+def _train(rank: int, size_bytes: int, options: argparse.Namespace, checkpoints: Any, own: Path) -> dict[str, Any]:
+    """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent. own: the folder
+    of its cache."""
     parameters = [torch.nn.Parameter(torch.full((size_bytes // 80,), float(rank))) for _ in range(10)]
     optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     model = torch.nn.ParameterList(parameters)
-    waits_s, cpu_s = [], 0.0
+    waits_s, cpu_s, held_bytes = [], 0.0, 0
     for step in range(1, options.steps + 1):
         dist.barrier()
         before_s = _cpu_s()
@@ -191,7 +200,17 @@ def _train(rank: int, size_bytes: int, options: argparse.Namespace, checkpoints:
         waits_s.append(saved_s - begin_s + time.perf_counter() - gate_s)
         cpu_s += _cpu_s() - before_s
         optimizer.step()
-    return {"waits_s": waits_s, "cpu_s": cpu_s, "error": checkpoints.wait()}
+        held_bytes = max(held_bytes, _held_bytes(own))
+    return {"waits_s": waits_s, "cpu_s": cpu_s, "error": checkpoints.wait(), "held_bytes": held_bytes}
+
+
+def _held_bytes(folder: Path) -> int:
+    sizes = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            sizes[status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 def measure_restore(options: argparse.Namespace) -> dict[str, Any]:
@@ -279,6 +298,7 @@ def main() -> None:
     parser.add_argument("--step-seconds", type=float, default=1.0)
     parser.add_argument("--cases", nargs="+", default=["6x10", "6x100", "2x1000"], help="RANKSxMEGABYTES")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="what saves, in the same job and run")
+    parser.add_argument("--alike", action="store_true", help="all ranks are replicas on one machine: their state kept once, and by each")
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--faults", nargs="*", metavar="FAULT", help="what the state survives: see cache_faults.py")
     parser.add_argument("--seeds", type=int, default=5)
@@ -292,9 +312,8 @@ def main() -> None:
     result: dict[str, Any] = {}
     if "wait" in options.parts:
         cases = [tuple(map(int, case.split("x"))) for case in options.cases]
-        result["wait"] = [
-            measure_wait(ranks, megabytes * 10**6, options, way) for ranks, megabytes in cases for way in options.ways
-        ]  # fmt: skip
+        ways = ALIKE if options.alike else options.ways
+        result["wait"] = [measure_wait(ranks, megabytes * 10**6, options, way) for ranks, megabytes in cases for way in ways]
     if "restore" in options.parts:
         result["restore"] = measure_restore(options)
     print(json.dumps(result, indent=2))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from minder.edge.cache.members import kept_steps
 from minder.record.incidents import kinds
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
@@ -26,6 +27,11 @@ def _caches_of(machine: Any) -> list[int]:
     return [pid for pid in machine.pids() if b"\0cache\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+def _newest_kept(machine: Any) -> int:
+    kept = kept_steps(machine.memory_dir)
+    return kept[0].step if kept else -1
+
+
 def test_a_cache_is_killed_and_a_machine_is_lost_with_its_memory(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama(memory=True, fault="crash", steps=48)
     run.start()
@@ -33,6 +39,8 @@ def test_a_cache_is_killed_and_a_machine_is_lost_with_its_memory(drama: Callable
     (killed,) = _caches_of(run.stage.lab.machines[0])
     os.kill(killed, signal.SIGKILL)  # its launcher starts the next one, which adopts what lies there
     run.until(lambda: _caches_of(run.stage.lab.machines[0]) not in ([], [killed]))
+    before = run.step
+    run.until(lambda: _newest_kept(run.stage.lab.machines[0]) > before)  # until it serves, a lost machine costs the steps since
     run.reach(run.step + 10)
     lost = run.stage.lab.machines[1]
     run.stage.power_off([lost])
