@@ -139,9 +139,11 @@ def shown(schedule: Sequence[Strike]) -> str:
 
 
 def read(text: str) -> list[Strike]:
-    """Raises ValueError for a line that is no strike, or of an unknown kind."""
+    """Empty lines are left out. Raises ValueError for a line that is no strike, or of an unknown kind."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
         try:
             strike = Strike(**json.loads(line))
         except (TypeError, ValueError) as error:

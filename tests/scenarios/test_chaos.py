@@ -54,6 +54,7 @@ def test_a_seed_draws_every_kind_before_any_comes_again_and_the_same_each_time()
     assert 0.1 < sum(strike.joined for strike in drawn) / len(drawn) < 0.4
     assert all(60.0 <= strike.gap_s <= 120.0 for strike in drawn if not strike.joined)
     assert schedules.cut(drawn, until=4) == drawn[:4]
+    assert schedules.read("\n" + schedules.shown(drawn[:2]) + "\n\n") == drawn[:2]
 
 
 def test_a_schedule_that_goes_on_begins_with_a_round_of_its_own() -> None:
