@@ -83,7 +83,7 @@ def _repeating(label: str, series: Sequence[Found]) -> list[str]:
 
 
 def _second_ports(series: Sequence[Found]) -> list[Copy]:
-    """Two exporters on one host that read the same devices: told by what hardware calls itself."""
+    """Two exporters on one host that read the same devices: recognised by what hardware calls itself."""
     ports: dict[tuple[str, str, str, frozenset[tuple[str, str]]], set[str]] = defaultdict(set)
     for item in series:
         instance, host = item.labels.get("instance", ""), bare_host(item.labels.get("instance", ""))

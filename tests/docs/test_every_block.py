@@ -34,6 +34,7 @@ NO_TEST = "No test types"  # the page says so, in these words, and why
 TYPED = {
     ("docs/install.md", "sh"): "tests/docs/test_install_page.py",
     ("docs/service.md", "sh"): "tests/docs/test_service_page.py",
+    ("docs/notices.md", "sh"): "tests/docs/test_service_page.py",
     ("docs/training.md", "indented"): "tests/docs/test_training_page.py",
     ("docs/ray.md", "indented"): "tests/docs/test_ray_page.py",
     ("docs/first-contact.md", "indented"): "tests/doctor/test_first_contact.py",
@@ -70,9 +71,9 @@ KEPT = {
     ("docs/recordings.md", '{"recording": "r0001", "fault"'): f"{SNIPPETS}::test_a_truth_is_read_as_the_page_writes_it",
     ("docs/recordings.md", '{"recording": "r0001", "time"'): OUTPUT,
     ("docs/replay.md", "asked = minder.replay()"): f"{SNIPPETS}::test_a_script_of_the_job_answers_a_replay_as_the_page_says",
-    ("docs/service.md", "from minder.record.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",
+    ("docs/notices.md", "from minder.record.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",
     ("docs/service.md", "from minder.record.client"): "tests/docs/test_service_page.py::test_the_client_of_the_page_asks_a_real_service",
-    ("docs/service.md", "receivers:"): f"{SNIPPETS}::test_alertmanager_takes_the_receiver_of_the_page",
+    ("docs/notices.md", "receivers:"): f"{SNIPPETS}::test_alertmanager_takes_the_receiver_of_the_page",
     ("docs/state.md", "from minder import Checkpointer"): "tests/cache/test_memory_tier.py::test_the_lines_of_the_page_save_and_load",
     (
         "docs/state.md",

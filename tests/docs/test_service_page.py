@@ -1,4 +1,4 @@
-"""What docs/service.md tells to type is typed, block after block, at a real service whose ledger has what the page names."""
+"""What docs/service.md and docs/notices.md say to type is typed, block after block, at a real service whose ledger has what they name."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def site(tmp_path: Path, load_file: Callable[[Path], ModuleType]) -> Iterator[Si
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl on the PATH (Debian: apt-get install curl)")
 @pytest.mark.lab
 def test_every_line_of_the_page_does_what_it_says(site: SimpleNamespace) -> None:
-    blocks = SHELL.findall(PAGE.read_text(encoding="utf-8"))
+    blocks = [block for name in ("service.md", "notices.md") for block in SHELL.findall(PAGE.with_name(name).read_text(encoding="utf-8"))]
     assert len(blocks) >= 8
     words = {
         "minder_...": site.token,

@@ -118,12 +118,12 @@ def test_the_tokens_of_the_quickstart_are_those_that_its_job_and_its_machines_ta
 
 
 def test_a_webhook_checks_its_signature_as_the_page_says(block: Callable[[str, str], str]) -> None:
-    """docs/service.md: the signature is made here by the page's words, not by our code."""
+    """docs/notices.md: the signature is made here by the page's words, not by our code."""
     now, secret = int(time.time()), "0123456789abcdef"
     notice = {"id": "n1", "incident": "llm-1", "what": "verdict", "job": "llm", "time": "2026-03-02T06:00:00Z", "text": "t"}
     body = json.dumps(notice).encode()
     mac = hmac.new(secret.encode(), f"{now}.".encode() + body, hashlib.sha256).hexdigest()
-    first, _, second = block("service.md", "from minder.record.api.notices").strip().rpartition("\n")
+    first, _, second = block("notices.md", "from minder.record.api.notices").strip().rpartition("\n")
     names: dict[str, Any] = {"time": time, "secret": secret, "body": body}
     exec(first, {**names, "request": SimpleNamespace(headers={"Minder-Signature": f"t={now},v1={mac}"})})
     with pytest.raises(Exception, match=r"(?i)signature"):
@@ -132,11 +132,11 @@ def test_a_webhook_checks_its_signature_as_the_page_says(block: Callable[[str, s
 
 
 def test_alertmanager_takes_the_receiver_of_the_page(block: Callable[[str, str], str], tmp_path: Path) -> None:
-    """docs/service.md, "Take signals in"."""
+    """docs/notices.md, "Take signals in"."""
     if shutil.which("amtool") is None:
         pytest.skip("needs amtool on the PATH (Debian: apt-get install prometheus-alertmanager)")
     path = tmp_path / "alertmanager.yml"
-    path.write_text("route: {receiver: minder}\n" + block("service.md", "receivers:"))
+    path.write_text("route: {receiver: minder}\n" + block("notices.md", "receivers:"))
     done = subprocess.run(["amtool", "check-config", str(path)], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 

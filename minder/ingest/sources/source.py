@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from minder.model.telemetry import Sample
@@ -12,7 +13,7 @@ __all__ = ["Source"]
 class Source(Protocol):
     """Where samples come from: Prometheus, agents, a recording."""
 
-    def collect(self, now_s: float) -> list[Sample]:
+    def collect(self, now_s: float) -> Sequence[Sample]:
         """All samples that became known since the last call, each once, with its own time, in time order.
 
         A machine that says nothing has no samples: absence, which only a second witness makes a fault. Raises SourceError

@@ -73,10 +73,6 @@ class Aligner:
         """The grid step; None until it is learned."""
         return self._step_s
 
-    @property
-    def machines(self) -> tuple[str, ...]:
-        return tuple(self._machines)
-
     def set_machines(self, machines: Sequence[str]) -> None:
         """Watch these from now on. What is known of machines that stay is kept, that of others is forgotten."""
         self._open = False
