@@ -24,6 +24,7 @@ from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.pairs import pairs_payload
 from minder.record.incidents.replays import ReplayedGroup, replay_payload
 from minder.record.incidents.updates import order_update, update_payload
+from minder.wire.codec import to_json
 from serve.app import build_app
 from serve.pages.render import _TEMPLATES
 from serve.settings import Settings
@@ -447,8 +448,8 @@ def test_a_verdict_on_the_job_asks_for_no_eviction() -> None:
 def test_an_incident_of_no_machine_is_a_sentence_on_the_first_screen(enter: Enter, ledger: Ledger) -> None:
     verdict = replace(verdict_of("m2", NOW_S), kind="job", machines=(), tier="page", cause="explicit")
     name = ledger.open_incident(verdict, job="llm", time_s=NOW_S)
-    decision = {"action": "none", "machines": [], "reason": "awaiting_approval", "stages": ["tier: pass", "pause: pass"], "detail": "x"}
-    ledger.append(kinds.DECISION, decision | {"time_s": NOW_S, "operation_id": "none-1"}, job="llm", incident=name, time_s=NOW_S)
+    decision = Decision("none-1", NOW_S, "none", (), "awaiting_approval", "x", verdict, stages=("tier: pass", "pause: pass"))
+    ledger.append(kinds.DECISION, to_json(decision), job="llm", incident=name, time_s=NOW_S)
     http = enter()
     first = http.get("/").text
     assert re.search(r'class="headline">The job reports a fault</p>', first) and "Decided: nothing is done (awaiting approval)" in first
