@@ -66,7 +66,9 @@ def _verdict(payload: Payload) -> str:
 
 
 def _decision(payload: Payload) -> str:
-    said = f"decision, {action_words(str(payload.get('action')))}: {_names(payload)} ({payload.get('reason')})"
+    action = str(payload.get("action"))
+    did = f", {action_words(action)}" if action == "none" else f" {action}"
+    said = f"decision{did}: {_names(payload)} ({payload.get('reason')})"
     return said if payload.get("reason") == "awaiting_approval" else said + _tail(payload, "detail")  # the question has a line of its own
 
 
