@@ -178,7 +178,11 @@ class Server:
         content = bytearray()
         try:
             with httpx.Client(trust_env=False, timeout=self.timeout_s, headers=self.access.all_headers(), verify=context) as client:
-                asked = client.build_request("POST" if is_long else "GET", address, **{"data" if is_long else "params": dict(parameters)})
+                asked = (
+                    client.build_request("POST", address, data=dict(parameters))
+                    if is_long
+                    else client.build_request("GET", address, params=dict(parameters))
+                )
                 answer = client.send(asked, stream=True)
                 for piece in answer.iter_bytes():
                     content += piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import quote
@@ -14,12 +15,13 @@ from serve.pages.render import show
 __all__ = ["error_page", "sign_in_first"]
 
 _CARRIED = ("csrf", "key", "back")
+_OF_PROGRAMS = re.compile(r": GET /v1/\S+ lists all$")  # a reader has the pages for it
 _MISSING = "there is no such page"
 
 
 def error_page(request: Request, status: int, detail: str, headers: Mapping[str, str]) -> Response:
     """Never cached, and never a page that looks as if all were well."""
-    line = _MISSING if status == 404 and "/v1/openapi.json" in detail else " ".join(detail.split())
+    line = _MISSING if status == 404 and "/v1/openapi.json" in detail else _OF_PROGRAMS.sub("", " ".join(detail.split()))
     typed = [(name, value) for name, value in getattr(request.state, "sent", {}).items() if name not in _CARRIED and value]
     answer = show(request, None, "error.html", status, title=HTTPStatus(status).phrase, status_code=status, detail=line, sent=typed)
     answer.headers.update({name: value for name, value in headers.items() if name.lower() != "www-authenticate"})

@@ -18,7 +18,7 @@ from minder.offline.plots.excerpt import describe_panel, describe_window, draw_p
 from minder.offline.plots.pair_graph import describe_edge, describe_pairs, draw_pairs
 from minder.record.incidents.spans import format_span
 from minder.record.incidents.timeline import describe
-from minder.record.incidents.words import cause_words, tier_words
+from minder.record.incidents.words import action_words, cause_words, tier_words
 from serve.pages.session import Visitor
 from serve.pages.words import clock_words, marked, phase_words, pretty, state_words
 from serve.shared_parts import Part
@@ -66,6 +66,7 @@ def _environment() -> Environment:
         "clock": clock_words,
         "iso": format_time,
         "seconds": parse_time,
+        "action": action_words,
         "cause": cause_words,
         "phase": phase_words,
         "state": state_words,

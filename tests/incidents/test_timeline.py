@@ -30,7 +30,7 @@ def test_every_kind_has_words_even_for_an_empty_payload(kind: str) -> None:
         (
             kinds.DECISION,
             {"action": "none", "machines": ["m2"], "reason": "awaiting_approval", "detail": "minder decision approve x"},
-            "decision none: m2 (awaiting_approval)",
+            "decision, nothing is done: m2 (awaiting_approval)",
         ),
         (kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed", "by": "ann"}, "m2 was found: confirmed: ann"),
         (kinds.TOKEN, {"name": "ci", "role": "viewer", "what": "created", "by": "ann"}, "token ci (viewer) created by ann"),

@@ -8,6 +8,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.pairs import pairs_payload
 from minder.record.incidents.replays import ReplayedGroup, replay_payload
 from minder.record.incidents.updates import order_update, update_payload
+from minder.wire.codec import to_json
 from serve.app import build_app
 from serve.pages.render import _TEMPLATES
 from serve.settings import Settings
@@ -441,6 +443,24 @@ def test_a_job_whose_controller_is_silent_is_not_green(heard: bool, shown: str) 
 def test_a_verdict_on_the_job_asks_for_no_eviction() -> None:
     module: Any = _TEMPLATES.globals["m"]
     assert "evict (high confidence)" in module.tier("evict", ["m1"]) and "restart" in module.tier("evict", [])
+
+
+def test_an_incident_of_no_machine_is_a_sentence_on_the_first_screen(enter: Enter, ledger: Ledger) -> None:
+    verdict = replace(verdict_of("m2", NOW_S), kind="job", machines=(), tier="page", cause="explicit")
+    name = ledger.open_incident(verdict, job="llm", time_s=NOW_S)
+    decision = Decision("none-1", NOW_S, "none", (), "awaiting_approval", "x", verdict, stages=("tier: pass", "pause: pass"))
+    ledger.append(kinds.DECISION, to_json(decision), job="llm", incident=name, time_s=NOW_S)
+    http = enter()
+    first = http.get("/").text
+    assert re.search(r'class="headline">The job reports a fault</p>', first) and "Decided: nothing is done (awaiting approval)" in first
+    page = http.get(f"/incidents/{name}").text
+    assert "The job reports a fault." in page and "<summary>2 stages of the policy</summary>" in page
+
+
+@pytest.mark.parametrize("path", ["/incidents/none-1", "/jobs/none"])
+def test_what_is_not_there_is_said_without_the_words_of_the_api(enter: Enter, path: str) -> None:
+    answer = enter().get(path)
+    assert answer.status_code == 404 and "none" in answer.text and "/v1/" not in answer.text
 
 
 def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service: Service, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def _now(incident: Incident, follows: Outlook, approvals: Sequence[Approval]) ->
         if item.state == "approved" and not item.closed:
             return f"The eviction of {', '.join(item.decision.machines)} is approved by {item.by}, not yet carried out."
     cause = cause_words(incident.verdict.cause, bool(incident.machines)) if incident.verdict else "is in trouble"
-    return f"{who} {cause}. {follows.what}"
+    return f"{who if incident.machines else 'The job'} {cause}. {follows.what}"
 
 
 def _morning(incident: Incident, approvals: Sequence[Approval], place: Callable[[str], str]) -> str:

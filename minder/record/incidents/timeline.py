@@ -9,7 +9,7 @@ from typing import Any
 from minder.model.clock import format_time
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
-from minder.record.incidents.words import cause_words, tier_words
+from minder.record.incidents.words import action_words, cause_words, tier_words
 
 __all__ = ["describe"]
 
@@ -66,7 +66,9 @@ def _verdict(payload: Payload) -> str:
 
 
 def _decision(payload: Payload) -> str:
-    said = f"decision {payload.get('action')}: {_names(payload)} ({payload.get('reason')})"
+    action = str(payload.get("action"))
+    did = f", {action_words(action)}" if action == "none" else f" {action}"
+    said = f"decision{did}: {_names(payload)} ({payload.get('reason')})"
     return said if payload.get("reason") == "awaiting_approval" else said + _tail(payload, "detail")  # the question has a line of its own
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 
-__all__ = ["TIERS", "cause_words", "ranks_words", "size_words", "tier_words", "verdict_words", "what_was_decided"]
+__all__ = ["TIERS", "action_words", "cause_words", "ranks_words", "size_words", "tier_words", "verdict_words", "what_was_decided"]
 
 TIERS = {"evict": "evict (high confidence)", "page": "page (a person should look)", "watch": "watch (noted)"}
 _MACHINE = {
@@ -42,6 +42,15 @@ def cause_words(cause: str | None, machine: bool = True) -> str:
     ('holds the others up', 'is slow')
     """
     return (_MACHINE if machine else _JOB).get(cause or "unknown", str(cause))
+
+
+def action_words(action: str) -> str:
+    """A decision's action, to stand before the machines and the reason.
+
+    >>> action_words("none"), action_words("evict")
+    ('nothing is done', 'evict')
+    """
+    return "nothing is done" if action == "none" else action
 
 
 def ranks_words(machines: Iterable[str], rank_machine: Mapping[int, str]) -> str:
@@ -89,7 +98,8 @@ def _why(verdict: Verdict) -> str:
     """The first reason; of a verdict that names no machine also who stands out, which is where a person looks first."""
     found = [item for item in verdict.evidence if item.message]
     out = [item.message for item in found[1:] if item.machine is not None and not verdict.machines]
-    return "; ".join([*(item.message for item in found[:1]), *out[:_MOST_NAMED]])
+    first = [item.message for item in found[:1]]
+    return "; ".join(dict.fromkeys([*first, *out[:_MOST_NAMED]]))  # two agents of one host read the same kernel line
 
 
 def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:

@@ -194,7 +194,7 @@ def _payload_of(bare_kinds: Sequence[str]) -> ColumnElement[str]:
 
 
 def _event(row: Row[Any]) -> LedgerEvent:
-    id_, time_s, kind, job, incident, operation_id, payload = row
+    id_, time_s, kind, job, incident, operation_id, payload = cast(tuple[Any, ...], row)
     return LedgerEvent(
         id_, time_s, sys.intern(kind), job and sys.intern(job), incident, operation_id, cast(dict[str, Any], read_json(payload))
     )
