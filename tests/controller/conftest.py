@@ -93,6 +93,7 @@ class FakeFleet:
         self.offers: list[str] = []  # of each launcher
         self.groups = ReplayGroups()
         self.unknown: set[str] = set()  # machines without an address
+        self.pair_orders: list[Mapping[str, Any]] = []
         self.meetings: list[tuple[str, str, str, str]] = []  # own, peer, role, secret
 
     @property
@@ -148,6 +149,7 @@ class FakeFleet:
         """faults["pair"]: "slow" or "failed" of a machine; a link of two by the other's name."""
         names = {self.address(name): name for name in self.machines if name not in self.unknown}
         ends = {names[order[end]]: self.launchers[names[order[end]]].faults.get("pair", "") for end in ("own", "peer")}
+        self.pair_orders.append(order)
         self.meetings.append((order["own"], order["peer"], order["role"], order["secret"]))
         if "failed" in ends.values() or set(ends.values()) == set(ends):
             return ProbeResult("pair", 1, "failed", "no contact", started_s=now_s)

@@ -70,6 +70,7 @@ def test_each_meeting_has_a_secret_of_its_own_that_the_ledger_does_not_have(worl
     for ends in by_secret.values():
         (one, other) = sorted(ends, key=lambda item: item[2])
         assert one[:2] == other[1::-1] and (one[2], other[2]) == ("connect", "listen")
+    assert world.fleet.pair_orders and all(order["collective"] and order["gpus_only"] for order in world.fleet.pair_orders)
     said = repr(world.events())
     assert not any(secret in said for secret in by_secret)
 

@@ -58,6 +58,13 @@ def test_each_direction_is_measured_once_and_both_sides_say_the_same_of_it() -> 
     assert {item.unit for item in one.measures} == {"B/s", "s"}
 
 
+def test_an_all_gather_for_gpus_only_costs_a_machine_without_them_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minder.edge.probes.pair._has_gpus", lambda: False)
+    gather = {"collective": True, "gpus_only": True}
+    one, _ = play(*({"pair": {**side, **gather}, "contact_s": 10.0} for side in sides(free_port())))
+    assert one.state == "measured" and "pair_all_gather_bandwidth" not in values(one)
+
+
 @pytest.mark.parametrize("wrong", ["listener", "caller"])
 def test_one_flipped_bit_is_seen_by_who_receives_it_and_both_fail(wrong: str) -> None:
     listener, caller = ({"pair": item, "contact_s": 10.0} for item in sides(free_port()))
@@ -111,12 +118,12 @@ def test_a_peer_that_never_comes_is_a_failure_of_the_contact_and_an_address_that
     ("name", "value"),
     [
         ("own", "0.0.0.0"), ("own", "host"), ("peer", "224.0.0.1"), ("peer", "::1"), ("port", 80), ("port", "29600"), ("port", True),
-        ("role", "both"), ("generation", -1), ("secret", "short"), ("secret", None), ("collective", 1),
+        ("role", "both"), ("generation", -1), ("secret", "short"), ("secret", None), ("collective", 1), ("gpus_only", 1),
     ],
 )  # fmt: skip
 def test_an_order_that_is_not_whole_is_refused_by_the_name_of_the_field(name: str, value: Any) -> None:
     good = sides(29600)[0]
-    assert parse_pair(good).options() == good and SECRET not in repr(parse_pair(good))
+    assert parse_pair(good).options() == {"gpus_only": False, **good} and SECRET not in repr(parse_pair(good))
     with pytest.raises(BadInputError, match=f"pair.{'own' if value == '::1' else name}"):
         parse_pair({**good, name: value})
 

@@ -367,3 +367,13 @@ def test_a_controller_killed_anywhere_in_a_skip(scene: Any, schedule: Any, empty
     played = scene.play(schedule.Schedule(0, actions), empty_ledger)
     assert played.watch.broken == [], "\n".join(played.trace)
     assert left_out(played)[-1].isdecimal() and played.phase == "running" and any("killed" in line for line in played.trace)
+
+
+@pytest.mark.parametrize("flag", ["link", "evict", "page"])
+def test_a_slow_machine_goes_only_with_a_proof_where_the_site_wants_one(scene: Any, schedule: Any, empty_ledger: Path, flag: str) -> None:
+    """One whose link is slow indeed; a page stops no job."""
+    actions = (schedule.Action(5.0, "slow", "m1", 1e9, flag),)
+    played = scene.play(schedule.Schedule(1, actions, slow="prove"), empty_ledger)
+    assert played.watch.broken == []
+    assert any("evicting m1" in line for line in played.trace) is (flag == "link")
+    assert any("by pairs" in line for line in played.trace) is (flag != "page")

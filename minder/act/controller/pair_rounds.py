@@ -103,7 +103,8 @@ class PairRounds:
         for test in self._wave:
             first, second = test.machines
             try:
-                meeting = new_meeting((self._paths.address(first), self._paths.address(second)), self._generation)
+                ends = (self._paths.address(first), self._paths.address(second))
+                meeting = new_meeting(ends, self._generation, gpus_only=True)  # gloo goes the same way as TCP, and torch takes its time
             except BadInputError as error:
                 self._heard |= {first: str(error), second: str(error)}
                 continue

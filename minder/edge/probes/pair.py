@@ -15,6 +15,7 @@ import statistics
 import struct
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from minder.edge.probes.contract import Finding, Probe
@@ -73,7 +74,8 @@ def _exchange(link: Link, order: PairOrder, options: Mapping[str, Any]) -> Findi
     facts = {"block": str(int(options.get("block_bytes", BLOCK_BYTES))), **cpu_facts(), **kernel_facts()}
     try:
         wrong = _by_tcp(link, order, options, measures)
-        has_torch = order.collective and importlib.util.find_spec("torch") is not None
+        wanted = order.collective and (not order.gpus_only or _has_gpus())
+        has_torch = wanted and importlib.util.find_spec("torch") is not None
         link.say({"wrong": wrong, "torch": has_torch})
         heard = link.hear()
         theirs = str(heard.get("wrong") or "")
@@ -85,6 +87,11 @@ def _exchange(link: Link, order: PairOrder, options: Mapping[str, Any]) -> Findi
         return Finding("failed", f"the all-gather with {order.peer} failed: {str(error).splitlines()[0][:200]}", tuple(measures), facts)
     said = "; ".join(text for text in (wrong, f"the peer says: {theirs}" if theirs else "") if text)
     return Finding("failed" if said else "measured", said, tuple(measures), facts)
+
+
+def _has_gpus() -> bool:
+    """By the devices that the drivers of NVIDIA and AMD make: loading torch to ask takes seconds."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
 
 
 def _by_tcp(link: Link, order: PairOrder, options: Mapping[str, Any], measures: list[Measurement]) -> str:
