@@ -28,6 +28,7 @@ _WITNESSES = 2  # other metrics that can contradict one
 _CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
 _LASTS_S = 10.0  # parts of a fall that show within so long of each other do not contradict one another
 _REPORTED_S = 60.0
+_STANDING_S = 145.0  # longer than the others spin where one machine writes on after a rest
 
 
 def contradicted(
@@ -43,7 +44,7 @@ def contradicted(
     if not len(x) and not memory.number("contradicted"):
         return fallen_KX
     if phase.effect >= _FELT and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
-        return np.asarray(memory["contradicted_s_KM"][:, x] >= _REPORTED_S)
+        return np.asarray(memory["contradicted_s_KM"][:, x] >= _STANDING_S)
     found_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
     if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
         found_KX &= ~traits.halts_K1

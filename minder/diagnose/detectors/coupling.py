@@ -4,7 +4,8 @@ The machines of a job wait for each other: one that stands holds all others up w
 it computes and sends has ended, while the others' common level goes on as ever, its clock may be off: it shows a checkpoint that the
 others have behind them, or before them. Its evidence is held back for as long as a clock may be off; it is not dropped, and what ends
 unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up. A cause of slowness (a
-clock rate, errors, a link's width) is a witness, and where the others' level is not known nothing is held back.
+clock rate, errors, a link's width) is a witness, and where it is not known both what the others compute and what they send nothing is
+held back.
 K metrics, M machines.
 """
 
@@ -17,12 +18,14 @@ from minder.diagnose.detectors.phases import STOOD, Phase
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "HELD_S", "held_M", "not_aligned", "passed_M"]
+__all__ = ["FIELDS", "HELD_S", "held_M", "not_aligned"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "alone_s_M": ("M", 0.0),  # seconds for which the machine has stood while no other felt it
     "felt_M": ("M", 0.0),  # 1: it has been down since a stop of all
     "held_M": ("M", 0.0),  # 1: what it showed in the last row was held back
+    "down_M": ("M", 0.0),  # 1: it has been held back, and is still down
+    "passed_M": ("M", 0.0),  # 1: since this row it is no longer, and no other has felt it
 }
 HELD_S = 120.0  # a clock is hardly farther off
 _FELT = 0.25  # effect from which on the training is slowed
@@ -38,7 +41,7 @@ def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness
     """Mask (M,): whose standstill no other machine feels. To be asked once per row. witness_M: a cause of slowness speaks, too."""
     does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
     none_M = np.zeros(len(witness_M), dtype=bool)
-    if np.count_nonzero(does_K) < _TELLING or len(none_M) < _OTHERS:
+    if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _OTHERS:
         return none_M
     own_KM = memory["all_quick_smooth_KM"][does_K] + phase.shift_K[does_K, None]
     known_M = (~np.isnan(own_KM)).sum(axis=0)
@@ -53,6 +56,10 @@ def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness
     if found_M.any() or memory["alone_s_M"].any():
         kept_M = memory["alone_s_M"] * np.where(own_M < STOOD, 1.0, np.exp(-seen.gap_s / _FORGET_S))
         memory["alone_s_M"] = np.where(found_M, kept_M + seen.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
+    memory["held_M"] = found_M.astype(np.float64)
+    down_M = found_M | ((memory["down_M"] > 0.0) & (own_M < _DOWN))
+    memory["passed_M"] = ((memory["down_M"] > 0.0) & ~down_M & (phase.effect < _FELT)).astype(np.float64)
+    memory["down_M"] = down_M.astype(np.float64)
     return np.asarray(found_M)
 
 
@@ -61,10 +68,3 @@ def not_aligned(memory: Memory) -> dict[str, str]:
     held_M = (memory["held_M"] > 0.0) & (memory["alone_s_M"] >= _LONG_S)
     line = "it shows a standstill that no other machine feels: look at its clock, or at what else it runs"
     return {memory.machines[m]: line for m in np.flatnonzero(held_M).tolist()}
-
-
-def passed_M(memory: Memory, held_M: np.ndarray, phase: Phase) -> np.ndarray:
-    """Mask (M,): what the machine showed is over, and no other has felt it."""
-    over_M = (memory["held_M"] > 0.0) & ~held_M
-    memory["held_M"] = held_M.astype(np.float64)
-    return over_M if phase.effect < _FELT else np.zeros(len(held_M), dtype=bool)

@@ -351,7 +351,7 @@ class DefaultDetector:
             leak_s = config.leak_s * (1.0 + 7.0 * phase.lasting)
             calm_M = (total_M < _CALM * (1.0 - 0.7 * phase.lasting)) & told_M
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
-        score_M = np.where(coupling.passed_M(memory, strength.held_M, phase), 0.0, score_M)
+        score_M = np.where(memory["passed_M"] > 0.0, 0.0, score_M)
         started_M = np.where(seen.silent_M, time_s - seen.silence_M, time_s)
         since_M = np.where((total_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
         score_M, out_M = in_step(memory, total_M, score_M, told_M, (time_s, seen.interval_s, config.kept))
