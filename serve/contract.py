@@ -19,6 +19,7 @@ from minder.config import (
     LocalHandle,
     MachineConfig,
     MetricsConfig,
+    ReplayConfig,
     SignalsConfig,
     StandbyConfig,
     TelemetryConfig,
@@ -35,7 +36,7 @@ __all__ = ["complete", "split_meanings"]
 _PREFIX = "#/components/schemas/"
 _TABLES: tuple[type[BaseModel], ...] = (
     JobConfig, MachineConfig, LocalHandle, TelemetryConfig, JoinRule, DetectorConfig, ScoringConfig, SlurmConfig, KubernetesConfig,
-    MetricsConfig, PoolConfig, SignalsConfig, StandbyConfig, TlsConfig,
+    MetricsConfig, PoolConfig, ReplayConfig, SignalsConfig, StandbyConfig, TlsConfig,
 )  # fmt: skip
 # Bodies that no route's signature has: files, TOML, and what every refusal answers.
 _UNSIGNED: tuple[type[BaseModel], ...] = (JobConfig, ScoreRequest, Problem)

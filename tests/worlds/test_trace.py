@@ -80,7 +80,8 @@ def test_values_are_possible_and_rows_belong_to_machines(seed: int) -> None:
         metric = find_metric(name)
         assert metric is not None and not metric.spoken
         known_N = value_N[np.isfinite(value_N)]
-        assert known_N.min(initial=metric.low) >= metric.low and known_N.max(initial=metric.low) <= metric.high, name
+        low = min(metric.low, 0.0)  # a broken exporter gives zeros, of link widths too
+        assert known_N.min(initial=low) >= low and known_N.max(initial=low) <= metric.high, name
 
 
 def test_seeds_spread_over_faults_causes_nuisances_and_sizes() -> None:

@@ -137,7 +137,7 @@ def _frozen_s_M(
 
 def _is_whole(traits: TraitTable, raw_KM: np.ndarray) -> bool:
     """Nowhere NaN, infinite or absurd: two reductions tell it in half the time of a mask."""
-    limit_K, least_K = traits.limit_K1[:, 0], traits.least_K1[:, 0]
+    limit_K, least_K = traits.limit_K1.ravel(), traits.least_K1.ravel()
     return bool((raw_KM.max(axis=1, initial=-np.inf) <= limit_K).all() and (raw_KM.min(axis=1, initial=np.inf) >= least_K).all())
 
 

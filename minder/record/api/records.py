@@ -89,6 +89,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "outcome": "What came of it: empty while it is under way, else `done`, `failed`, `ambiguous`, `held` or `came back`.",
         "failures": "What it was climbed for.",
         "finding": "What a diagnosis or a replay found, in words; empty of other rungs.",
+        "suspects": "Machines that its verdict named.",
     },
     "ActionResult": {
         "operation_id": "Id of the operation.",
