@@ -238,7 +238,8 @@ class Stage:
         lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]
         lines += ["", "[standby]", "probe_every_s = 0", ""]  # all machines share this host: their probes would measure the job
         lines += ["[policy]", "breaker_share = 0.5", "cooldown_s = 4.0", ""]
-        lines += ["[policy.ladder]", f'slow_machines = "{self.options.slow_machines}"', ""]
+        if self.options.slow_machines != "evict":  # not the default: a ladder of a bench's own may follow
+            lines += ["[policy.ladder]", f'slow_machines = "{self.options.slow_machines}"', ""]
         for index, machine in enumerate(self.lab.all_machines):
             lines += [
                 "[[machines]]",
