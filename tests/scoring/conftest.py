@@ -56,11 +56,12 @@ def hosts() -> Hosts:
 
 @pytest.fixture(scope="session")
 def sick_rows() -> list[Window]:
-    """400 s of six machines at 1 Hz; after 200 s the first does a third of what the others do."""
+    """400 s of six machines at 1 Hz; after 200 s the first does a third of what it did, and the others wait for it."""
     rng = np.random.default_rng(4)
     metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
     values_TMK = np.array([500.0, 0.6, 1e11]) * np.exp(rng.normal(0, 0.02, (400, 6, 3)))
     values_TMK[200:, 0] *= 0.3
+    values_TMK[205:, 1:] *= 0.6
     present_TM = np.ones((1, 6), dtype=bool)
     return [Window(np.array([1.7e9 + t]), tuple("abcdef"), metrics, values_TMK[t : t + 1], present_TM) for t in range(400)]
 
