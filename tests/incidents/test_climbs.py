@@ -197,3 +197,18 @@ def test_a_trial_that_put_its_trouble_right_begins_the_count_of_restarts_anew(
     fails(ledger, machine, rank, NOW_S + 20.0)
     act(ledger, "restart-2", "restart", machine, time_s=NOW_S + 21.0, failures=(Failure(NOW_S + 20.0, machine, (rank,), "hang"),))
     assert ledger.history("llm", NOW_S + 30.0).restarts == restarts
+
+
+def test_a_failure_that_wanders_uses_up_the_restarts(ledger: Ledger) -> None:
+    """On ever another machine, twice on each: every trial looks as if it had helped. Two of them are believed without progress."""
+    counts = []
+    for turn in range(5):
+        machine, rank, time_s = f"m{turn}", turn, NOW_S + 100.0 * turn
+        failure = Failure(time_s + 1.0, machine, (rank,), "hang")
+        act(ledger, f"restart-{turn}", "restart", machine, time_s=time_s + 2.0, failures=(failure,))
+        said = verdict(machine, failures=(replace(failure, time_s=time_s + 3.0, generation=turn + 1),))
+        incident = ledger.open_incident(said, job="llm", time_s=time_s + 3.0)
+        trial = Decision(f"trial-{turn}", time_s + 4.0, "trial", (machine,), "act", "", said, replacements=("s0",))
+        ledger.intend(trial.operation_id, trial, job="llm", incident=incident, time_s=time_s + 4.0)
+        counts.append(ledger.history("llm", time_s + 5.0).restarts)
+    assert counts == [2, 2, 2, 4, 6]

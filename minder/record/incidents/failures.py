@@ -18,6 +18,7 @@ __all__ = ["MEMORY_S", "BlameFold", "is_restart", "restarts_in_a_row"]
 
 MEMORY_S = 86_400.0
 _MOST = 10_000  # of one job in a day
+_MOST_CURES = 2
 
 
 class BlameFold:
@@ -65,8 +66,8 @@ class BlameFold:
         was restarted for before each of them is put right, and what fails now is another trouble."""
         failures = self.failures(now_s) if self._trials else ()
         found = set()
-        for trial in self._trials.values():
-            since = [item for item in failures if item.time_s > trial.begun_s]
+        for trial in self.trials(now_s):
+            since = [item for item in failures if item.time_s > trial.begun_s and item.kind != "program"]
             same = any(item.machine == trial.machine or set(item.ranks) & set(trial.ranks) for item in since)
             if since and trial.ranks and not same:
                 found.add(trial.operation_id)
@@ -87,21 +88,23 @@ class BlameFold:
 def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[int, float, bool]], cured: Collection[str] = ()) -> int:
     """Restarts and trials without progress between them. One after a generation that made progress in steps counts no further; progress in
     steps and in time begins the count anew, and so does a trial that put the trouble right (`cured`, operations): two machines that fail
-    one after the other are two troubles, each as many exchanges as there are machines to exchange. In the order of the ledger: the clock
-    may have been set back in between.
+    one after the other are two troubles. Of such trials two count without progress between them: what then still fails, on ever other
+    machines, is no machine's. In the order of the ledger: the clock may have been set back in between.
 
     >>> restart = PastEviction(10.0, "llm", (), "restart", "a", True, 1)
     >>> restarts_in_a_row([restart, replace(restart, event_id=2)], []), restarts_in_a_row([restart], [(2, 5.0, True)])
     (2, 0)
     """
-    count, stepped = 0, False
+    count, stepped, cures = 0, False, 0
     marks = [(event_id, "anew" if anew else "steps") for event_id, _, anew in progress]
-    done = [(action.event_id, "anew" if action.operation_id in cured else "restart" if is_restart(action) else "") for action in actions]
+    done = [(action.event_id, "cure" if action.operation_id in cured else "restart" if is_restart(action) else "") for action in actions]
     for _, what in sorted([*marks, *done], key=lambda item: item[0]):
         if what in ("anew", "steps"):
-            count, stepped = (0 if what == "anew" else count), True
+            count, stepped, cures = (0 if what == "anew" else count), True, 0
+        elif what == "cure" and cures < _MOST_CURES:
+            count, stepped, cures = 0, False, cures + 1
         else:
-            count += what == "restart" and not (stepped and count)
+            count += what in ("restart", "cure") and not (stepped and count)
             stepped = False
     return count
 
