@@ -172,29 +172,39 @@ def test_the_climb_of_an_incident_is_told_rung_by_rung(ledger: Ledger) -> None:
     assert isinstance(steps[4], Step) and steps[4].reason == "end_of_ladder"
 
 
-def fails(ledger: Ledger, machine: str, rank: int, time_s: float) -> None:
-    failure = Failure(time_s, machine, (rank,), "hang")
+def fails(ledger: Ledger, machine: str, rank: int, time_s: float, fingerprint: str = "") -> None:
+    failure = Failure(time_s, machine, (rank,), "hang", fingerprint=fingerprint)
     ledger.open_incident(verdict(machine, failures=(failure,)), job="llm", time_s=time_s)
 
 
+def exchange(ledger: Ledger, name: str, machine: str, said: Verdict, time_s: float, started: bool = True) -> None:
+    incident = ledger.open_incident(said, job="llm", time_s=time_s)
+    trial = Decision(name, time_s, "trial", (machine,), "act", "a standby takes its ranks", said, replacements=("s0",))
+    ledger.intend(name, trial, job="llm", incident=incident, time_s=time_s)
+    if started:
+        ledger.append(kinds.GENERATION_STARTED, {"rank_machine": {"1": "s0"}}, job="llm", operation_id=name, time_s=time_s)
+
+
 @pytest.mark.parametrize(
-    ("machine", "rank", "restarts"),
+    ("machine", "rank", "fingerprint", "started", "failed_s", "restarts"),
     [
-        pytest.param("m3", 3, 1, id="another machine and rank: another trouble, the trial put the first one right"),
-        pytest.param("s0", 1, 3, id="the rank on the standby: it follows the rank"),
-        pytest.param("m1", 3, 3, id="the machine on trial, with other ranks"),
+        pytest.param("m3", 3, "", True, 20.0, 1, id="another machine and rank: another trouble, the trial put the first one right"),
+        pytest.param("m3", 3, "", True, -500.0, 1, id="the same after the clock was set back"),
+        pytest.param("s0", 1, "", True, 20.0, 3, id="the rank on the standby: it follows the rank"),
+        pytest.param("m1", 3, "", True, 20.0, 3, id="the machine on trial, with other ranks"),
+        pytest.param("m3", 3, "RuntimeError@a:b", True, 20.0, 3, id="another machine in the same way: the same trouble"),
+        pytest.param("m3", 3, "KeyError@c:d", True, 20.0, 1, id="another machine in another way"),
+        pytest.param("m3", 3, "", False, 20.0, 3, id="the exchange never came about"),
     ],
 )
 def test_a_trial_that_put_its_trouble_right_begins_the_count_of_restarts_anew(
-    ledger: Ledger, machine: str, rank: int, restarts: int
+    ledger: Ledger, machine: str, rank: int, fingerprint: str, started: bool, failed_s: float, restarts: int
 ) -> None:
     act(ledger, "restart-1", "restart")
-    said = verdict("m1")
-    incident = ledger.open_incident(said, job="llm", time_s=NOW_S + 10.0)
-    trial = Decision("trial-1", NOW_S + 10.0, "trial", ("m1",), "act", "a standby takes its ranks", said, replacements=("s0",))
-    ledger.intend("trial-1", trial, job="llm", incident=incident, time_s=NOW_S + 10.0)
+    said = verdict("m1", failures=(Failure(NOW_S, "m1", (1,), "hang", fingerprint="RuntimeError@a:b"),))
+    exchange(ledger, "trial-1", "m1", said, NOW_S + 10.0, started)
     assert ledger.history("llm", NOW_S + 11.0).restarts == 2
-    fails(ledger, machine, rank, NOW_S + 20.0)
+    fails(ledger, machine, rank, NOW_S + failed_s, fingerprint)
     act(ledger, "restart-2", "restart", machine, time_s=NOW_S + 21.0, failures=(Failure(NOW_S + 20.0, machine, (rank,), "hang"),))
     assert ledger.history("llm", NOW_S + 30.0).restarts == restarts
 
@@ -207,8 +217,6 @@ def test_a_failure_that_wanders_uses_up_the_restarts(ledger: Ledger) -> None:
         failure = Failure(time_s + 1.0, machine, (rank,), "hang")
         act(ledger, f"restart-{turn}", "restart", machine, time_s=time_s + 2.0, failures=(failure,))
         said = verdict(machine, failures=(replace(failure, time_s=time_s + 3.0, generation=turn + 1),))
-        incident = ledger.open_incident(said, job="llm", time_s=time_s + 3.0)
-        trial = Decision(f"trial-{turn}", time_s + 4.0, "trial", (machine,), "act", "", said, replacements=("s0",))
-        ledger.intend(trial.operation_id, trial, job="llm", incident=incident, time_s=time_s + 4.0)
+        exchange(ledger, f"trial-{turn}", machine, said, time_s + 4.0)
         counts.append(ledger.history("llm", time_s + 5.0).restarts)
     assert counts == [2, 2, 2, 4, 6]

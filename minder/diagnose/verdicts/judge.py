@@ -181,7 +181,8 @@ class Judge:
     def _fuse(self, suspects: Sequence[Suspect], now_s: float) -> Verdict:
         target = suspects[0]
         agreeing = [item for item in self._recent.values() if _aim(item) == _aim(target)]
-        opposing = [item for item in self._recent.values() if _contradicts(item, target)]
+        own = any(_is_own(item, _tier(item, agreeing)) for item in agreeing)
+        opposing = [] if own else [item for item in self._recent.values() if _contradicts(item, target)]
         doubt = math.prod(1.0 - item.confidence for item in agreeing)
         tiers = {item.source: _tier(item, agreeing) for item in agreeing}
         best = max(agreeing, key=lambda item: (TIER_ORDER[tiers[item.source]], item.confidence))
@@ -213,7 +214,7 @@ class Judge:
                 continue
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
                 continue  # the same machine failed again, or the job is down, and no machine is named for it
-            if _is_own(verdict):
+            if _is_own(verdict, verdict.tier):
                 continue
             unnamed = not episode.verdict.machines
             if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or unnamed):
@@ -250,17 +251,15 @@ def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
 
 
 def _contradicts(item: Suspect, target: Suspect) -> bool:
-    """Another rule's suspicion of another machine that is worth a page; a suspicion of the job contradicts none, and nothing
-    contradicts what a machine says of itself."""
-    if _is_own(target):
-        return False
+    """Another rule's suspicion of another machine that is worth a page; a suspicion of the job contradicts none."""
     disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
     return disjoint and item.source not in {target.source, *_STOPS_NOTHING} and _tier(item, ()) != "watch"
 
 
-def _is_own(item: Suspect | Verdict) -> bool:
-    """Whether it is the machine's own word, which nothing that went wrong elsewhere brings about."""
-    return item.kind == "machine" and item.cause == "explicit" and item.tier == "evict"
+def _is_own(item: Suspect | Verdict, tier: Tier) -> bool:
+    """Whether it is the machine's own word, which nothing that went wrong elsewhere brings about. tier: what it may lead to, which is less
+    than it claims where it needs a second witness."""
+    return item.kind == "machine" and item.cause == "explicit" and tier == "evict"
 
 
 def _same(one: Verdict, other: Verdict) -> bool:

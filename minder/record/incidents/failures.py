@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from minder.model.decision import Decision
 from minder.model.errors import WireError
@@ -21,6 +21,16 @@ _MOST = 10_000  # of one job in a day
 _MOST_CURES = 2
 
 
+@dataclass(slots=True)
+class _Effect:
+    """What came after a trial. started: a generation began with it. back: its trouble came back; another: something else failed."""
+
+    fingerprints: frozenset[str]
+    started: bool = False
+    back: bool = False
+    another: bool = False
+
+
 class BlameFold:
     """Feed it the job's events in ledger order. progress: (event id, time, whether restarts are counted anew) of what the job got past."""
 
@@ -28,6 +38,7 @@ class BlameFold:
         self.progress: list[tuple[int, float, bool]] = []
         self._failures: deque[Failure] = deque(maxlen=_MOST)
         self._trials: dict[str, Trial] = {}
+        self._effects: dict[str, _Effect] = {}  # by operation, of trials
         self._told: set[tuple[str, tuple[int, ...], str, int, int | None]] = set()  # of this run
 
     def add(self, event: LedgerEvent) -> None:
@@ -38,11 +49,14 @@ class BlameFold:
             self.progress.append((event.id, event.time_s, bool(event.payload.get("anew"))))
         elif event.kind == kinds.INTENT and event.payload.get("action") == "trial" and event.operation_id is not None:
             trial = _trial(event, event.operation_id)
-            self._trials |= {} if trial is None else {event.operation_id: trial}
+            if trial is not None:
+                self._trials[event.operation_id] = trial
+                self._effects[event.operation_id] = _Effect(_fingerprints(event))
         elif event.kind == kinds.GENERATION_STARTED and event.operation_id in self._trials:
             trial = self._trials[event.operation_id]
             placed = event.payload.get("rank_machine") or {}
             self._trials[event.operation_id] = replace(trial, exchanged=trial.machine in placed.values())
+            self._effects[event.operation_id].started = True
         elif event.kind == kinds.TRIAL_ENDED and event.operation_id in self._trials:
             finding = str(event.payload.get("finding") or "ended")
             self._trials[event.operation_id] = replace(self._trials[event.operation_id], finding=finding)
@@ -61,17 +75,12 @@ class BlameFold:
         """Begun within the last 24 hours, or not ended yet."""
         return tuple(item for item in self._trials.values() if item.begun_s > now_s - MEMORY_S or not item.finding)
 
-    def cured(self, now_s: float) -> frozenset[str]:
-        """Trials after which something failed, and neither the ranks that were exchanged nor the machine that they left: what the job
-        was restarted for before each of them is put right, and what fails now is another trouble."""
-        failures = self.failures(now_s) if self._trials else ()
-        found = set()
-        for trial in self.trials(now_s):
-            since = [item for item in failures if item.time_s > trial.begun_s and item.kind != "program"]
-            same = any(item.machine == trial.machine or set(item.ranks) & set(trial.ranks) for item in since)
-            if since and trial.ranks and not same:
-                found.add(trial.operation_id)
-        return frozenset(found)
+    @property
+    def cured(self) -> frozenset[str]:
+        """Trials that were carried out and after which something failed, but neither the ranks that were exchanged, nor the machine that
+        they left, nor in the way (fingerprint) that they failed: what the job was restarted for before each of them is put right, and
+        what fails now is another trouble."""
+        return frozenset(name for name, effect in self._effects.items() if effect.another and not effect.back)
 
     def _note_failures(self, event: LedgerEvent) -> None:
         """A verdict may be reported again: of one generation each failure counts once."""
@@ -83,6 +92,17 @@ class BlameFold:
             if _key(failure) not in self._told:
                 self._told.add(_key(failure))
                 self._failures.append(failure)
+                self._note_effects(failure)
+
+    def _note_effects(self, failure: Failure) -> None:
+        """In the order of the ledger, like restarts_in_a_row: times lie where the clock was set back."""
+        for name, effect in self._effects.items():
+            trial = self._trials[name]
+            back = failure.machine == trial.machine or set(failure.ranks) & set(trial.ranks) or failure.fingerprint in effect.fingerprints
+            if effect.started and back:
+                effect.back = True
+            elif effect.started and trial.ranks and failure.kind != "program":
+                effect.another = True
 
 
 def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[int, float, bool]], cured: Collection[str] = ()) -> int:
@@ -122,6 +142,15 @@ def _is_remembered(event: LedgerEvent) -> bool:
 
 def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int, int | None]:
     return (failure.machine, failure.ranks, failure.sort, failure.generation, failure.batch)
+
+
+def _fingerprints(event: LedgerEvent) -> frozenset[str]:
+    """How the machine on trial had failed; a failure without structure has none, and is told from others by who fails."""
+    try:
+        decision = from_json(Decision, event.payload.get("decision"))
+    except WireError:
+        return frozenset()
+    return frozenset(item.fingerprint for item in decision.verdict.failures if item.fingerprint)
 
 
 def _trial(event: LedgerEvent, operation_id: str) -> Trial | None:

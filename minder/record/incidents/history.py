@@ -133,7 +133,7 @@ class HistoryFold:
             maintenance=coming_windows(self._windows, now_s),
             barred=frozenset(machine for owner, machine in self._barred if owner in (None, job)),
             last_restart_s=started[-1] if len(started) > 1 else None,
-            restarts=restarts_in_a_row(own, blame.progress, blame.cured(now_s)),
+            restarts=restarts_in_a_row(own, blame.progress, blame.cured),
             restarts_today=sum(is_restart(item) and item.time_s > now_s - DAY_S for item in own),
             progress_s=blame.progress_s(now_s),
             failures=blame.failures(now_s),
