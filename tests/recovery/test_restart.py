@@ -113,8 +113,12 @@ def test_where_most_machines_are_late_none_is_missing() -> None:
     assert bring_up(FakeFleet("a", "b", "c", stuck=["b", "c"])) == (120, [], ["b", "c"])
 
 
-def test_a_machine_whose_processes_end_again_and_again_is_not_on_its_way() -> None:
-    assert bring_up(FakeFleet("a", "b", "c", dying=["c"])) == (60, ["c"], [])
+def test_a_machine_whose_processes_end_again_and_again_is_not_waited_for_to_the_end() -> None:
+    assert bring_up(FakeFleet("a", "b", "c", dying=["c"])) == (20, ["c"], [])
+
+
+def test_where_processes_end_on_most_machines_none_is_given_up_early() -> None:
+    assert bring_up(FakeFleet("a", "b", "c", dying=["b", "c"])) == (60, ["b", "c"], [])
 
 
 def test_the_machine_that_shows_nothing_is_named_and_not_those_that_are_late_beside_it() -> None:

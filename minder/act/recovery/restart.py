@@ -6,6 +6,9 @@ A launcher that was restarted meanwhile has forgotten its ranks: it gets them ag
 A machine that answers and whose workers are on their way is late, not missing: a fresh process may load for longer than one that restarts
 in place. It gets as long as machines get at the job's start. Where most are late even then, what they have in common is slow (a host, a
 file system, the code), and none of them is missing: the job goes on starting.
+
+A machine that ends one process after the other while most of the others run does not come to run it by being waited for: it is missing
+after `_ENDS_S` already.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _SILENT_S = 3.0
 _RETURNS_S = 5.0  # a launcher that is started again answers by then
 _TELL_AGAIN_S = 1.0
 _LATE_STATES = ("starting", "interrupted")
+_ENDS_S = 20.0
+_MOST_PROCESSES = 4  # of one slot: the one that could not be restarted in place, and three that ended
 _FROZEN_S = 8.0  # a waiting process ticks four times a second, with low priority on a busy machine
 
 
@@ -97,6 +102,8 @@ def start_generation(
     telling.tell(plan.machines)
     while pending := telling.pending():
         waited_s = clock.steady_s() - started_s
+        if waited_s >= _ENDS_S and 2 * len(pending) < len(plan.machines) and set(pending) <= set(telling.ending()):
+            break
         if waited_s >= deadlines_s[0] and (waited_s >= max(deadlines_s) or set(pending) - set(telling.late())):
             break
         fleet.refresh(pending)
@@ -108,7 +115,8 @@ def start_generation(
     excused = late if 2 * len(late) > len(plan.machines) or waited_s < max(deadlines_s) else []
     for machine in telling.pending():
         if machine not in excused:
-            why = f"its workers do not run generation {plan.generation} after {waited_s:.0f} s"
+            ended = ", one process after the other ended" if machine in telling.ending() else ""
+            why = f"its workers do not run generation {plan.generation} after {waited_s:.0f} s{ended}"
             telling.missing[machine] = telling.errors.get(machine) or why
     return StartResult(plan.generation, telling.missing, waited_s, tuple(excused))
 
@@ -120,7 +128,7 @@ class _Telling:
         self._fleet, self._plan, self._clock, self._grace_s = fleet, plan, clock, grace_s
         self._deliver = deliver
         self._told_s: dict[str, float] = {}
-        self._pids: dict[str, set[int]] = {}  # every process that a machine had since it got its ranks
+        self._pids: dict[str, dict[int, set[int]]] = {}  # machine to slot to every process that it had since it got its ranks
         self.missing: dict[str, str] = {}
         self.errors: dict[str, str] = {}
 
@@ -145,7 +153,9 @@ class _Telling:
         found = [name for name in self._plan.machines if name not in self.missing and not _runs(views.get(name), self._plan.generation)]
         for name in found:
             workers = () if (view := views.get(name)) is None else view.workers
-            self._pids.setdefault(name, set()).update(worker.pid for worker in workers if worker.pid is not None)
+            for worker in workers:
+                if worker.pid is not None:
+                    self._pids.setdefault(name, {}).setdefault(worker.slot, set()).add(worker.pid)
         return found
 
     def late(self) -> list[str]:
@@ -157,9 +167,14 @@ class _Telling:
     def _is_late(self, machine: str, view: MachineView | None) -> bool:
         if view is None or view.launcher_age_s is None or view.launcher_age_s > _SILENT_S or machine in self.errors:
             return False
-        begun = self._pids.get(machine, set())
+        begun = sum(map(len, self._pids.get(machine, {}).values()))
         living = bool(view.workers) and all(worker.pid is not None and worker.state in _LATE_STATES for worker in view.workers)
-        return living and len(begun) <= 2 * len(view.workers)
+        return living and begun <= 2 * len(view.workers)
+
+    def ending(self) -> list[str]:
+        """Of those the ones that answer and whose processes end again and again."""
+        begun = {name: max(map(len, self._pids.get(name, {}).values()), default=0) for name in self.pending() if name not in self.errors}
+        return [name for name, most in begun.items() if most > _MOST_PROCESSES]
 
     def untold(self) -> list[str]:
         """Of those the ones that gave no answer, and launchers that got their ranks and forgot them: their workers wait without a rank."""
