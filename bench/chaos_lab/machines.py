@@ -25,6 +25,7 @@ Injector = Callable[[ChaosStage, tuple[LabMachine, ...], int], Done]  # (stage, 
 
 _AHEAD = 6  # steps, until a script's own fault comes
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+_REAL_SLEEP = Path(__file__).parent / "real_sleep"
 _UPGRADED = Path(__file__).with_name("upgraded")
 RESTART_S = 2.0  # after so long a supervisor starts again what died
 
@@ -145,7 +146,9 @@ def wrong_clock(seconds: int) -> dict[str, str]:
     """The environment of one process whose wall clock is ahead by so much; its monotonic clock is right. Raises LabError."""
     if not Path(FAKETIME).exists():
         raise LabError(f"no clock can be wrong here: {FAKETIME} is not there (Debian: apt-get install libfaketime)")
-    return {"LD_PRELOAD": FAKETIME, "FAKETIME": f"+{seconds}", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+    path = os.pathsep.join([str(_REAL_SLEEP), *filter(None, [os.environ.get("PYTHONPATH")])])
+    clock = {"LD_PRELOAD": FAKETIME, "FAKETIME": f"+{seconds}", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+    return {**clock, "PYTHONPATH": path}
 
 
 def caches_of(machine: LabMachine) -> list[int]:

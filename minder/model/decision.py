@@ -43,6 +43,7 @@ Reason = Literal[
     "tier_too_low",
     "no_machine_to_blame",
     "budget_job",
+    "budget_day",
     "budget_hour",
     "breaker",
     "shared_domain",

@@ -126,7 +126,8 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the ledger knows and the policy needs. restarts: in a row, without progress between them (minder.record.incidents.history).
+    """What the ledger knows and the policy needs. begun_s: when the job's run was registered; None: not known. restarts: in a row, without
+    progress between them (minder.record.incidents.history).
 
     climbs: rungs of the ladder that the job climbed in the last 24 hours, oldest first. evicted_s: machine to when it was evicted, from any
     job, since it last passed an offline test. rules: of every rule of which anything is known. paired: machine to what the job's newest
@@ -134,6 +135,7 @@ class History:
     """
 
     actions: tuple[PastEviction, ...] = ()
+    begun_s: float | None = None
     pauses: tuple[Pause, ...] = ()
     barred: frozenset[str] = frozenset()
     last_restart_s: float | None = None

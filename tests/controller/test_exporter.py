@@ -47,7 +47,7 @@ def test_a_quiet_job_shows_its_phase_budgets_and_that_it_is_alive(world: Any, be
     found = read(world.sight(begun))
     assert found["phase{phase=running}"] == 1.0 and found["phase{phase=failed}"] == 0.0
     assert found["generation"] == 1.0 and found["machines{role=training}"] == 4.0 and found["machines{role=standby}"] == 2.0
-    assert found["evictions_left{limit=hour}"] == world.policy.max_evictions_per_hour
+    assert (found["evictions_left{limit=hour}"], found["evictions_left{limit=day}"]) == (4.0, 8.0)
     assert (
         found["evictions_left{limit=breaker}"] == 2.0
         and found["breaker_open"] == 0.0 == found["approvals_waiting"]
@@ -63,7 +63,7 @@ def test_an_eviction_is_counted_and_taken_from_what_is_left(world: Any, begun: A
     found = read(world.sight(begun))
     assert found["verdicts_total{cause=stall,kind=machine,tier=evict}"] == 1.0
     assert found["decisions_total{action=evict,reason=act}"] == 1.0 and found["actions_total{outcome=done}"] == 1.0
-    assert found["evictions_left{limit=job}"] == world.policy.max_evictions_per_job - 1
+    assert found["evictions_left{limit=job}"] == found["evictions_left{limit=day}"] == 7.0
     names = {re.sub(r"(_bucket|_count|_sum)?(\{.*)?$", "", name) for name in found}
     assert [name for name in sorted(names) if f"`minder_controller_{name}`" not in DOCUMENTED] == []
     assert found["machines{role=evicted}"] == 1.0 and found["generation"] == 2.0

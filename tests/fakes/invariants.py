@@ -20,7 +20,7 @@ from minder.record.incidents import kinds
 
 __all__ = ["Watch"]
 
-HOUR_S, STANDS_S = 3600.0, 30.0
+HOUR_S, DAY_S, STANDS_S = 3600.0, 86_400.0, 30.0
 HELD_UP_S = 240.0  # controllers that die, and ledgers that are full, delay the end
 LATE_S = 60.0  # a decision that was made before may wait for its answer
 TWICE, SHOWN = 2, 12  # evictions of a machine that is to be tested first; climbs that a decision shows
@@ -31,6 +31,9 @@ class Watch:
 
     def __init__(self, schedule: Schedule, policy: PolicyConfig, world: SimMachines) -> None:
         self._schedule, self._policy, self._world = schedule, policy, world
+        limits = (policy.max_evictions_per_job, policy.max_evictions_per_day, policy.max_evictions_per_hour)
+        # of a run, a day, an hour: so few machines get the least where the site sets nothing
+        self._allowed = tuple(least if given is None else given for given, least in zip(limits, (8, 8, 4), strict=True))
         self.broken: list[str] = []
         self.generations: list[Mapping[str, str]] = []  # rank to machine of each
         self.wrote_s = 0.0  # the newest event, by the clock that cannot be set
@@ -331,9 +334,10 @@ class Watch:
                     self.fail("restarts keep within their budget", f"{row} in a row at {event.operation_id}")
             elif action == "evict":
                 evicted.append((event.time_s, len(event.payload["machines"])))
-                hour = [time_s for time_s, _ in evicted if event.time_s - HOUR_S <= time_s <= event.time_s]
-                if len(hour) > self._policy.max_evictions_per_hour or len(evicted) > self._policy.max_evictions_per_job:
-                    self.fail("evictions keep within their budget", f"{len(hour)} in an hour, {len(evicted)} in all")
+                hour, day = (sum(event.time_s - span_s <= time_s <= event.time_s for time_s, _ in evicted) for span_s in (HOUR_S, DAY_S))
+                job, a_day, an_hour = self._allowed
+                if hour > an_hour or day > a_day or len(evicted) > job:
+                    self.fail("evictions keep within their budget", f"{hour} in an hour, {day} in a day, {len(evicted)} in all")
 
     def _count_skips(self, events: Sequence[LedgerEvent]) -> None:
         own = [event for event in events if event.kind == kinds.SKIP_ASKED and event.payload["by"] == "minder"]

@@ -43,6 +43,7 @@ def plain_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Hist
     started = [event.time_s for event in events if event.kind == kinds.GENERATION_STARTED and event.job == job and event.id > begun_id]
     return History(
         actions=tuple(sorted([*own, *recent], key=lambda item: item.time_s)),
+        begun_s=next((event.time_s for event in events if event.id == begun_id), None),
         pauses=active_pauses(events, now_s),
         barred=frozenset(machine for owner, machine in find_bars(events) if owner in (None, job)),
         last_restart_s=started[-1] if len(started) > 1 else None,

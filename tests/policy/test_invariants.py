@@ -63,8 +63,9 @@ configs = st.builds(
     ladder=ladders,
     dry_run=st.booleans(),
     max_restarts=st.integers(0, 3),
-    max_evictions_per_job=st.integers(0, 6),
-    max_evictions_per_hour=st.integers(0, 4),
+    max_evictions_per_job=st.one_of(st.none(), st.integers(0, 6)),
+    max_evictions_per_day=st.one_of(st.none(), st.integers(0, 6)),
+    max_evictions_per_hour=st.one_of(st.none(), st.integers(0, 4)),
     max_machines_per_hour=st.one_of(st.none(), st.integers(0, 5)),
     breaker_share=st.floats(0.05, 1.0),
     breaker_window_s=st.sampled_from([60.0, 600.0]),
@@ -86,6 +87,7 @@ past = st.lists(
 histories = st.builds(
     History,
     actions=past,
+    begun_s=st.sampled_from([None, NOW_S - 5000, NOW_S + 60]),
     barred=st.frozensets(st.sampled_from(MACHINES + STANDBYS), max_size=2),
     restarts=st.integers(0, 4),
     failures=failures,
@@ -113,6 +115,12 @@ def evicted_since(history: History, since_s: float) -> int:
     return sum(len(item.machines) for item in evictions_since(history, since_s))
 
 
+def limits_of(config: PolicyConfig) -> tuple[int, int, int]:
+    """Evictions of a run, a day and an hour of eight machines, which get the least that any job gets where nothing is set."""
+    job, day, hour = config.max_evictions_per_job, config.max_evictions_per_day, config.max_evictions_per_hour
+    return (8 if job is None else job, 8 if day is None else day, 4 if hour is None else hour)
+
+
 @given(*inputs)
 @example(
     verdicts=[Verdict(NOW_S, "machine", "evict", ("m0",), "stall", 1.0, NOW_S - 100)],
@@ -134,9 +142,11 @@ def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, c
         assert item.verdict.sources != ("slowdown",) or not history.rules, "a demoted rule evicts none by itself"
         size = len(item.machines)
         assert not config.dry_run
-        assert len(evictions_since(history, float("-inf"))) < config.max_evictions_per_job
-        assert len(evictions_since(history, NOW_S - 3600)) < config.max_evictions_per_hour
-        assert evicted_since(history, NOW_S - 3600) + size <= machine_limit(config, 1)
+        job, day, hour = limits_of(config)
+        assert len(evictions_since(history, float("-inf"))) < job
+        assert len(evictions_since(history, NOW_S - 86_400)) < day
+        assert len(evictions_since(history, NOW_S - 3600)) < hour
+        assert evicted_since(history, NOW_S - 3600) + size <= machine_limit(config, 1, hour)
         assert evicted_since(history, NOW_S - config.breaker_window_s) + size <= max(1, int(config.breaker_share * 8))
         assert not set(item.machines) & history.barred and set(item.machines) <= set(MACHINES)
         assert len(set(item.replacements)) == size and set(item.replacements) <= set(context.standbys_ready) - history.barred
@@ -214,11 +224,12 @@ def test_breaker_and_budgets_hold_over_any_sequence(events: list[tuple[float, li
             machines = (*(name for name in machines if name not in again.machines), *again.replacements)
             pool = (*(name for name in pool if name not in again.replacements), *again.machines)
     evictions = [item for item in done if item.action == "evict"]
-    assert len(evictions) <= config.max_evictions_per_job
-    for span_s, limit in ((config.breaker_window_s, max(1, int(config.breaker_share * 8))), (3600.0, machine_limit(config, 1))):
+    job, day, hour = limits_of(config)
+    assert len(evictions) <= min(job, day), "all of it takes less than a day"
+    for span_s, limit in ((config.breaker_window_s, max(1, int(config.breaker_share * 8))), (3600.0, machine_limit(config, 1, hour))):
         for last in evictions:
             within = [item for item in evictions if last.time_s - span_s <= item.time_s <= last.time_s]
             assert sum(len(item.machines) for item in within) <= limit
-            assert span_s < 3600.0 or len(within) <= config.max_evictions_per_hour
+            assert span_s < 3600.0 or len(within) <= hour
     assert sum(item.action == "restart" for item in done) <= config.max_restarts
     assert len(machines) == 8 and len({item.operation_id for item in done}) == len(done)

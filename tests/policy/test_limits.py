@@ -28,7 +28,10 @@ def test_a_group_goes_as_a_whole_or_not_at_all(case: Make, accuse: Accuse) -> No
     assert group_size(case(accuse("m0"), standbys_ready=())).action is None
 
 
-@pytest.mark.parametrize(("setting", "reason"), [("max_evictions_per_job", "budget_job"), ("max_evictions_per_hour", "budget_hour")])
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [("max_evictions_per_job", "budget_job"), ("max_evictions_per_day", "budget_day"), ("max_evictions_per_hour", "budget_hour")],
+)
 def test_budgets_are_never_passed(case: Make, accuse: Accuse, evicted: Evicted, setting: str, reason: str) -> None:
     config = replace(PolicyConfig(False, max_evictions_per_hour=50, max_evictions_per_job=50, max_machines_per_hour=50), **{setting: 2})
     one, two = (evicted("a", "x", "y", "z"),), (evicted("a"), evicted("b", ago_s=60))
@@ -42,6 +45,20 @@ def test_budgets_are_never_passed(case: Make, accuse: Accuse, evicted: Evicted, 
     restarts = tuple(replace(item, action="restart") for item in two)
     assert budgets(case(config=config, history=History(actions=other_job))).action is None
     assert budgets(case(config=config, history=History(actions=restarts))).action is None
+
+
+def test_a_job_of_many_machines_may_lose_what_so_many_fail_and_a_day_stays_bounded(case: Make, evicted: Evicted) -> None:
+    """1,200 machines: the eviction after eighty in ninety days is one like the others; the ninth of a day is a person's."""
+    job = replace(case().context.job, machines=tuple(f"n{n}" for n in range(1200)))
+    run = [evicted(f"m{day}", ago_s=86_400.0 * day + 7200.0) for day in range(1, 81)]
+    now = case(config=PolicyConfig(), job=job)
+    begun_s = now.context.now_s - 90 * 86_400.0
+    assert budgets(replace(now, history=History(actions=tuple(run), begun_s=begun_s))).action is None
+    assert budgets(replace(now, history=History(actions=tuple(run)))).reason == "budget_job", "how long it has run is not known"
+    busy = [evicted(f"d{hour}", ago_s=3600.0 * hour + 60.0) for hour in range(2, 10)]
+    ruling = budgets(replace(now, history=History(actions=tuple(busy), begun_s=begun_s)))
+    assert (ruling.action, ruling.reason) == ("page", "budget_day")
+    assert ruling.say == "8 evictions in the last day, one more would pass the limit of 8"
 
 
 def test_the_hour_passes_and_the_run_does_not(case: Make, evicted: Evicted) -> None:

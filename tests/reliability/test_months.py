@@ -112,9 +112,12 @@ def test_what_the_limits_do_not_let_pass_waits_for_a_person(published: Published
     assert (alone.paged, small.paged) == (0, 1)
     assert small.lost["decide"] == alone.lost["decide"] + 1800.0
     links = [Fault(day * DAY, symptom(published, "InfiniBand error"), True, 0.5, 0.5) for day in range(1, 18)]
-    assert simulate(scale_of(), Mechanisms(), links, published).paged == 2, "the 9th and the 17th of a run: its budget is 8"
-    raised = PolicyConfig(max_evictions_per_job=100)
-    assert simulate(scale_of(), Mechanisms(), links, published, raised).paged == 0
+    eight = PolicyConfig(max_evictions_per_job=8)
+    assert simulate(scale_of(), Mechanisms(), links, published, eight).paged == 2, "the 9th and the 17th of a run: its budget is 8"
+    assert simulate(scale_of(), Mechanisms(), links, published).paged == 0, "one in a day of 1,200 machines is as many as are expected"
+    assert simulate(scale_of(machines=16), Mechanisms(), links, published).paged == 2, "of 16 it is not"
+    day = [replace(item, time_s=DAY + 7200.0 * index) for index, item in enumerate(links[:9])]
+    assert simulate(scale_of(), Mechanisms(), day, published).paged == 1, "the 9th of a day"
     hour = [replace(item, time_s=DAY + 700.0 * index) for index, item in enumerate(links[:5])]
     assert simulate(scale_of(), Mechanisms(), hour, published).paged == 1
     assert simulate(scale_of(), Mechanisms.none(), links, published).paged == 0, "without detection a person does it all anyhow"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -43,6 +46,18 @@ def test_a_job_under_five_faults_ends_with_the_losses_of_an_undisturbed_one(tmp_
     assert end["wrong"] == [] and end["end"] == "whole", (end, rows)
     assert not [detail for row in rows for detail in row["detail"] if detail.startswith("not struck")], rows
     assert end["ettr"]["ettr"] is not None and any(item["evicted"] for row in rows for item in row["recoveries"])
+
+
+def test_a_process_with_a_wrong_clock_sleeps_as_any_other_and_counts_time_as_any_other() -> None:
+    """Its wall clock alone is wrong: else a strike would end the process that it should mislead."""
+    machines: ModuleType = importlib.import_module("chaos_lab.machines")
+    if not Path(machines.FAKETIME).exists():
+        pytest.skip("needs libfaketime")
+    says = "import time; time.sleep(0.01); print(time.time(), time.monotonic())"
+    environment = {**os.environ, **machines.wrong_clock(120)}
+    done = subprocess.run([sys.executable, "-c", says], env=environment, capture_output=True, text=True, check=True)
+    wall_s, steady_s = map(float, done.stdout.split())
+    assert wall_s - time.time() == pytest.approx(120.0, abs=30.0) and steady_s == pytest.approx(time.monotonic(), abs=30.0)
 
 
 def test_a_seed_draws_every_kind_before_any_comes_again_and_the_same_each_time() -> None:

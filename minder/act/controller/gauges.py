@@ -147,7 +147,7 @@ class Gauges:
             return  # the ledger cannot be read: what is left is not known
         yield _many(
             "evictions_left",
-            "What may still be evicted, by limit: evictions (job, hour), machines (machines, breaker).",
+            "What may still be evicted, by limit: evictions (job, day, hour), machines (machines, breaker).",
             "limit",
             self._left.evictions,
         )

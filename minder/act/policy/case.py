@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from minder.act.policy.allowance import Allowance, allowance
 from minder.act.policy.blame import FOLLOWS
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
@@ -21,11 +22,12 @@ def breaker_limit(config: PolicyConfig, machines: int) -> int:
     return max(1, int(config.breaker_share * machines))
 
 
-def machine_limit(config: PolicyConfig, largest_group: int) -> int:
-    """Machines that may be evicted within an hour. largest_group: machines of the largest parallel group that can be evicted whole."""
+def machine_limit(config: PolicyConfig, largest_group: int, evictions: int) -> int:
+    """Machines that may be evicted within an hour. largest_group: machines of the largest parallel group that can be evicted whole.
+    evictions: how many the hour allows."""
     if config.max_machines_per_hour is not None:
         return config.max_machines_per_hour
-    return max(1, config.max_evictions_per_hour, 2 * largest_group)
+    return max(1, evictions, 2 * largest_group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,13 @@ class Case:
 
     @property
     def machine_limit(self) -> int:
-        return machine_limit(self.config, self.context.largest_group)
+        return machine_limit(self.config, self.context.largest_group, self.allowance.hour)
+
+    @property
+    def allowance(self) -> Allowance:
+        begun_s = self.history.begun_s
+        run_s = None if begun_s is None else self.context.now_s - begun_s
+        return allowance(self.config, len(self.context.job.machines), run_s)
 
     @property
     def breaker_limit(self) -> int:

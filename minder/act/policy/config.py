@@ -16,10 +16,14 @@ __all__ = ["PolicyConfig"]
 _WHOLE = (
     "max_skipped_batches",
     "max_restarts",
-    "max_restarts_per_day",
     "progress_steps",
+)
+_OPEN = (  # not set: as job and settings give it
+    "max_restarts_per_day",
     "max_evictions_per_job",
+    "max_evictions_per_day",
     "max_evictions_per_hour",
+    "max_machines_per_hour",
 )
 _SECONDS = (
     "breaker_window_s",
@@ -60,16 +64,22 @@ class PolicyConfig:
     # Progress: a generation is so many steps, and so many seconds, past the step at which the one before failed. Restarts count anew.
     progress_steps: int = 100
     progress_s: float = 600.0
-    # More restarts than this within 24 hours are paged; the job goes on.
-    max_restarts_per_day: int = 12
+    # How often one machine fails in a day. Limits that are not set follow from it: as many as so many machines fail in that time, and three
+    # standard deviations of it.
+    failures_per_machine_day: float = 0.0012
+    # More restarts than this within 24 hours are paged; the job goes on. If not set: as its machines fail in a day, and at least 12.
+    max_restarts_per_day: int | None = None
     # After a second unknown failure of one machine another takes its ranks for so long, to see whether the failure follows them; 0: never.
     trial_s: float = 3600.0
-    # Evictions of the job in its whole run; one more is paged. A parallel group that goes as a whole is one eviction.
-    max_evictions_per_job: int = 8
-    # The same within any hour.
-    max_evictions_per_hour: int = 4
+    # Evictions of the job in its whole run; one more is paged. A parallel group that goes as a whole is one eviction. If not set: as its
+    # machines fail in the time that it has run, and at least 8.
+    max_evictions_per_job: int | None = None
+    # The same within any 24 hours. If not set: as its machines fail in a day, at least 8, and at least the hour's.
+    max_evictions_per_day: int | None = None
+    # The same within any hour. If not set: as its machines fail in an hour, and at least 4.
+    max_evictions_per_hour: int | None = None
     # Machines of the job evicted within any hour; one more is paged. If not set: twice the largest parallel group that the
-    # breaker lets pass, and at least max_evictions_per_hour.
+    # breaker lets pass, and at least the hour's evictions.
     max_machines_per_hour: int | None = None
     # Never more than this share of the job's machines evicted within the window (at least one may be, in a small job).
     breaker_share: float = 0.25
@@ -128,10 +138,10 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         for name in ("dry_run", "allow_shared_machines"):
             _demand(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
-        for name in _WHOLE + (() if self.max_machines_per_hour is None else ("max_machines_per_hour",)):
+        for name in (*_WHOLE, *(name for name in _OPEN if getattr(self, name) is not None)):
             value = getattr(self, name)
             _demand(_is_number(value) and value == int(value) and value >= 0, name, value, "a whole number of 0 or more")
-        for name in (*_SECONDS, "break_even"):
+        for name in (*_SECONDS, "break_even", "failures_per_machine_day"):
             value = getattr(self, name)
             _demand(_is_number(value) and value >= 0, name, value, "a number of 0 or more")
         for name in ("breaker_share", "assumed_slowdown_share"):

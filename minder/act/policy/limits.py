@@ -30,7 +30,7 @@ __all__ = [
     "would_restart",
 ]
 
-HOUR_S = 3600.0
+HOUR_S, DAY_S = 3600.0, 86_400.0
 # sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it, it is to grow again
 HANG, ORDER, GROW, UPDATE, SKIP = "hang", "order", "grow", "update", "skip"
 ASKED = frozenset({ORDER, GROW, UPDATE, SKIP})  # of them those that are asked of a job that works
@@ -56,16 +56,16 @@ def group_size(case: Case) -> Ruling:
 
 
 def budgets(case: Case) -> Ruling:
-    """Evictions of this job: in its whole run, and in the last hour, where machines have a limit of their own."""
-    since_s = case.context.now_s - HOUR_S
-    spans: tuple[tuple[Reason, float, int], ...] = (
-        ("budget_job", -math.inf, case.config.max_evictions_per_job),
-        ("budget_hour", since_s, case.config.max_evictions_per_hour),
+    """Evictions of this job: in its whole run, in the last day, and in the last hour, where machines have a limit of their own."""
+    allowed, since_s = case.allowance, case.context.now_s - HOUR_S
+    spans: tuple[tuple[Reason, str, float, int], ...] = (
+        ("budget_job", "this run", -math.inf, allowed.job),
+        ("budget_day", "the last day", case.context.now_s - DAY_S, allowed.day),
+        ("budget_hour", "the last hour", since_s, allowed.hour),
     )
-    for reason, begin_s, limit in spans:
+    for reason, span, begin_s, limit in spans:
         used = case.evictions_since(begin_s)
         if used + 1 > limit:
-            span = "this run" if reason == "budget_job" else "the last hour"
             return stops("page", reason, f"{used} evictions in {span}, one more would pass the limit of {limit}")
     gone, wanted = case.evicted_since(since_s), len(case.machines)
     if gone + wanted > case.machine_limit:

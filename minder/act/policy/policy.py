@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal, cast, get_args
 
 from minder.act.policy import approval, domains, limits, skipping, timing, trial, trust
+from minder.act.policy.allowance import allowance
 from minder.act.policy.blame import Blame, attribute
 from minder.act.policy.case import Case, Stage
 from minder.act.policy.climb import PASSED_ON, bad_batch, climbed, is_for, passed_beside, why_not
@@ -136,7 +137,7 @@ class Policy:
             restarts = [_wait_for(first[0], decision) for decision in restarts]
         found = sorted([*first, *restarts, *waiting, *others], key=lambda decision: decision.action not in _ACTS)
         found[:1] = [self._sized(decision, Case(decision.verdict, "evict", "", history, context, self.config)) for decision in found[:1]]
-        return [*found, *self._too_often(found, history)]
+        return [*found, *self._too_often(found, history, context)]
 
     def _highest(self, blame: Blame) -> int:
         return max((rank for rank, item in self.config.ladder.climb(blame.trouble) if item.rung != "page"), default=0)
@@ -266,9 +267,9 @@ class Policy:
         kept = sorted(restarts, key=lambda decision: not decision.skip)[:1]  # its crash is an echo of a bad batch
         return kept + [_wait_for(kept[0], item) if item.action == "restart" else item for item in found if item not in kept]
 
-    def _too_often(self, decisions: Sequence[Decision], history: History) -> list[Decision]:
+    def _too_often(self, decisions: Sequence[Decision], history: History, context: PolicyContext) -> list[Decision]:
         """A job that is restarted all day makes progress, or it would have ended: it goes on, and a person should know."""
-        limit = self.config.max_restarts_per_day
+        limit = allowance(self.config, len(context.job.machines), None).restarts
         acting = [decision for decision in decisions if decision.action in ("trial", *_OF_THE_JOB)]
         if not acting or history.restarts_today < limit:
             return []

@@ -86,7 +86,7 @@ class HistoryFold:
     def __init__(self) -> None:
         self._actions = _ActionFold()
         self._approvals: dict[str | None, ApprovalFold] = defaultdict(ApprovalFold)
-        self._begun_id: dict[str | None, int] = {}  # of the event that began the newest run
+        self._begun: dict[str | None, tuple[int, float]] = {}  # id and time of the event that began the newest run
         self._newest_s = -math.inf
         self._started_s: dict[str | None, list[float]] = defaultdict(list)  # of the newest run
         self._pauses: Pauses = {}
@@ -101,7 +101,7 @@ class HistoryFold:
         """Events of other kinds change nothing."""
         self._newest_s = event.time_s
         if event.kind == kinds.JOB_REGISTERED:
-            self._begun_id[event.job], self._started_s[event.job] = event.id, []
+            self._begun[event.job], self._started_s[event.job] = (event.id, event.time_s), []
         elif event.kind == kinds.GENERATION_STARTED:
             self._started_s[event.job].append(event.time_s)
         self._actions.add(event)
@@ -119,7 +119,8 @@ class HistoryFold:
             self._approvals[event.job].add(event)
 
     def history(self, job: str, now_s: float) -> History:
-        begun_id, started = self._begun_id.get(job, 0), self._started_s.get(job, [])
+        begun_id, begun_s = self._begun.get(job, (0, None))
+        started = self._started_s.get(job, [])
         own = self._actions.of_job(job, begun_id)
         until_s = math.inf
         if self._newest_s > now_s:  # the past is asked for; else a time in the future is one before the clock was set back
@@ -129,6 +130,7 @@ class HistoryFold:
         recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.event_id < begun_id]
         return History(
             actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
+            begun_s=begun_s,
             pauses=tuple(pause for pause in self._pauses.values() if pause.until_s > now_s),
             maintenance=coming_windows(self._windows, now_s),
             barred=frozenset(machine for owner, machine in self._barred if owner in (None, job)),

@@ -17,6 +17,7 @@ _ALONE = {
     "tier_too_low": "Nothing happens by itself: the verdict is not sure or not bad enough to act on. A person should look.",
     "no_machine_to_blame": "Nothing happens by itself: no machine is to blame. A person should look at the job.",
     "budget_job": "Nothing happens by itself: this job's budget of evictions is used up. A person decides.",
+    "budget_day": "Nothing happens by itself: this day's budget of evictions is used up. A person decides.",
     "budget_hour": "Nothing happens by itself: this hour's budget of evictions is used up. A person decides.",
     "breaker": "Nothing happens by itself: too many machines were evicted at once, which looks like a trouble of something they share.",
     "shared_domain": "Nothing happens by itself: several machines that share a rack or a switch are accused. Look at what they share.",
