@@ -126,8 +126,8 @@ def _newest_files(processes: Sequence[Process]) -> list[Process]:
     numbers in their names, which are times or rounds."""
     newest: dict[tuple[object, ...], Process] = {}
     for process in sorted(processes, key=lambda one: _counted(one.file)):
-        key = (process.machine, process.pid, process.rank)
-        key = key if key[1:] != (None, None) else (*key, process.file)
+        is_known = process.pid is not None or process.rank is not None
+        key = (process.machine, process.pid, process.rank, "" if is_known else process.file)
         if process.threads or key not in newest or not newest[key].threads:
             newest[key] = process
     kept = {id(process) for process in newest.values()}
