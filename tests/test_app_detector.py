@@ -39,7 +39,7 @@ def looks_on(config: JobConfig) -> set[str]:
     app = build(config, ledger=Ledger(Path(str(config.state_dir)) / "ledger.db"))
     try:
         rules = app.controller._stages.judge.rules  # type: ignore[attr-defined]
-        return {name for rule in rules if isinstance(rule, ShadowRule) for name in rule._parts}
+        return {rule.name for rule in rules if isinstance(rule, ShadowRule)}
     finally:
         app.close()
 

@@ -10,7 +10,9 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from minder.app import solo
 from minder.cli import main, run, watch
 from minder.model.clock import FakeClock
 from minder.model.errors import BadInputError
-from minder.model.log import event, remove_logging, say, set_up_logging
+from minder.model.log import crashed, event, remove_logging, say, set_up_logging
 from minder.record.incidents import Ledger, kinds
 from minder.wire.contact_log import ContactLog, RefusedCallers
 
@@ -217,3 +219,40 @@ def test_an_agent_logs_what_it_does_and_whom_it_refuses(tmp_path: Path) -> None:
     assert [item["event"] for item in lines if item["event"] != "kernel signal"] == ["caller refused", "signal received"]
     assert (lines[0]["reason"], lines[0]["path"]) == ("token", "/v1/health")
     assert out == "" and "token" not in err.replace('"reason": "token"', "")
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_what_nothing_caught_is_one_record(style: str, logging_as: Set, capsys: pytest.CaptureFixture[str]) -> None:
+    """A thread's end, a warning of a library, and the end of a command by a defect."""
+
+    def fail() -> None:
+        raise KeyError("two\nlines")
+
+    logging_as(style)
+    thread = threading.Thread(target=fail, name="reader")
+    thread.start()
+    thread.join()
+    warnings.warn("old\nfunction", stacklevel=1)
+    try:
+        fail()
+    except KeyError as error:
+        assert crashed(error)
+    lines = capsys.readouterr().err.splitlines()
+    records = [json.loads(line) if style == "json" else fields(line) for line in lines if not line.startswith("    ")]
+    assert [item["event"].split(":")[0] for item in records[::2]] == ["thread ended by an error", "ended by an error"]
+    assert (len(records), records[0]["thread"]) == (3, "reader")
+    assert "old" in records[1]["event"] and records[1]["logger"] == "py.warnings"
+    assert sum("in fail" in line for line in lines) == 2
+
+
+def test_a_command_that_ends_by_a_defect_says_so_in_its_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*unused: Any) -> None:
+        raise KeyError("bug")
+
+    monkeypatch.setattr("minder.offline.evaluation.stacks.find_in_stacks", broken)
+    with pytest.raises(KeyError):
+        main(["stacks", "/nowhere"])
+    assert main(["--log-format", "json", "stacks", "/nowhere"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "ended by an error"
+    assert "KeyError" in json.loads(line)["traceback"]

@@ -376,7 +376,7 @@ def _beside(
         parts["shadow"] = Shadow(str(config.detector.shadow), challenger, tracker)
     if config.detector.drift and ranges:
         parts["drift"] = watch_drift(DriftMonitor(ranges))
-    return [ShadowRule(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
+    return [ShadowRule(name, lambda kind, payload: ledger.append(kind, payload, job=config.name), part) for name, part in parts.items()]
 
 
 def _pool_size(base: _Base) -> PoolSize:

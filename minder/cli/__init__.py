@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from minder.cli.extras import demand_for, missing_extra
 from minder.model.errors import MinderError
-from minder.model.log import FORMATS, LEVELS, remove_logging, set_up_logging
+from minder.model.log import FORMATS, LEVELS, crashed, remove_logging, set_up_logging
 from minder.model.private import private_files
 
 __all__ = ["VERBS", "main"]
@@ -189,13 +189,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage_error(error: Exception) -> int:
-    """Usage errors of the command-line library become one line; anything else is a bug and keeps its traceback."""
+    """Usage errors of the command-line library become one line; anything else is a bug and keeps its traceback (in the log, if any)."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "Exit" in kinds:
         return int(getattr(error, "exit_code", 0))
     if "Abort" in kinds:
         return 130
     if "ClickException" not in kinds:
+        if crashed(error):
+            return 1
         raise error
     if "NoArgsIsHelpError" in kinds:
         print(getattr(error, "message", "") or error, file=sys.stderr)

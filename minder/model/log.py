@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,10 +18,11 @@ from typing import Any
 
 from minder.model.errors import BadInputError
 
-__all__ = ["FORMATS", "LEVELS", "event", "remove_logging", "say", "set_up_logging"]
+__all__ = ["FORMATS", "LEVELS", "crashed", "event", "remove_logging", "say", "set_up_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
+_log = logging.getLogger("minder")
 _FIELDS = "minder_fields"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/,+@%")
 
@@ -48,6 +50,8 @@ def set_up_logging(default: str | None = None) -> None:
     handler = _StandardError()
     handler.setFormatter(_Json() if style == "json" else _KeyValue())
     logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
+    threading.excepthook = _thread_ended
     logging.getLogger("minder").setLevel((level or default or "warning").upper())
 
 
@@ -56,7 +60,23 @@ def remove_logging() -> None:
     root = logging.getLogger()
     for handler in [item for item in root.handlers if isinstance(item, _StandardError)]:
         root.removeHandler(handler)
+        logging.captureWarnings(False)
+        threading.excepthook = threading.__excepthook__
         logging.getLogger("minder").setLevel(logging.NOTSET)
+
+
+def crashed(error: BaseException) -> bool:
+    """Log that this process ends by an exception that nothing caught, as one record. False where no log is kept."""
+    is_kept = any(isinstance(handler, _StandardError) for handler in logging.getLogger().handlers)
+    if is_kept:
+        event(_log, logging.CRITICAL, "ended by an error", error=error)
+    return is_kept
+
+
+def _thread_ended(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_value is not None and ended.exc_type is not SystemExit:
+        name = None if ended.thread is None else ended.thread.name
+        event(_log, logging.CRITICAL, "thread ended by an error", error=ended.exc_value, thread=name)
 
 
 def _read(variable: str, words: Iterable[str]) -> str | None:

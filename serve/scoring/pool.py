@@ -22,7 +22,7 @@ __all__ = ["Busy", "Order", "ScoringPool", "What"]
 _log = logging.getLogger("minder.serve")
 _START_S = 60.0
 What = Literal["scores", "rows", "stacks", "collectives"]
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "MINDER_LOG_FORMAT")
 _THREADS = {"POLARS_MAX_THREADS": "2", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
 

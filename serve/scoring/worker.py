@@ -13,15 +13,16 @@ import logging
 import os
 import resource
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from minder.model.errors import MinderError
+from minder.model.log import event, set_up_logging
 
 __all__ = ["DUMPS", "main", "read_dumps", "score"]
 
+_log = logging.getLogger("minder.serve")
 _MOST_NOTES = 20
 DUMPS = "dumps"  # the sub-folder of an upload that holds them, so that no name of theirs is one of ours
 
@@ -108,7 +109,7 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"refused": "this needs more memory than an upload may take: send a shorter time, or fewer machines"}
     except Exception as error:  # noqa: BLE001
-        traceback.print_exc()
+        event(_log, logging.ERROR, "upload not read", error=error, what=order["what"])
         return {"refused": f"the upload cannot be read: it is something else than what is read here ({type(error).__name__})"}
 
 
@@ -124,6 +125,7 @@ def _set_limits(most_bytes: int) -> None:
 
 def main() -> None:
     """Serve orders until standard input ends. Argument: the limit on memory in bytes."""
+    set_up_logging("error")
     evaluation = (f"minder.offline.evaluation.{name}" for name in ("replay", "stacks", "collectives"))
     for module in (*evaluation, "minder.ingest.sources.recording", "serve.scoring.rows", "serve.scoring.unpack"):
         importlib.import_module(module)  # what these hold does not count against the limit

@@ -167,3 +167,34 @@ def test_ranks_that_are_one_collective_ahead_are_said_and_blame_nobody(ahead: tu
     analysis = judge({rank: of(rank) for rank in range(8)})
     assert (analysis.culprits, analysis.cause) == ((), "none")
     assert all(f"rank {rank} has launched" in analysis.detail for rank in ahead)
+
+
+@pytest.mark.parametrize("number", [int, str, float])
+def test_counters_alone_name_who_has_launched_less_where_there_is_one_group(
+    number: Callable[[int], Any], judge: Judge, build: Build
+) -> None:
+    def of(rank: int, key: str) -> dict[str, Any]:
+        counts = {"last_enqueued_collective": number(5 if rank == 3 else 6), "last_completed_collective": number(5)}
+        return build([], ranks=8, pg_status={key: counts})
+
+    analysis = judge({rank: of(rank, "0") for rank in range(8)})
+    assert ([one.rank for one in analysis.culprits], analysis.cause) == ([3], "not launched")
+    assert analysis.confidence < 0.9  # a page at most
+    assert "5 of 6" in analysis.detail
+    analysis = judge({rank: of(rank, str(rank % 2)) for rank in range(8)})  # a number of each rank's own: no saying in which group
+    assert (analysis.culprits, analysis.cause) == ((), "unknown")
+
+
+@pytest.mark.parametrize("beside", ["notes1.txt", "slurm-1234.out", "train_3.out"])
+def test_other_files_with_numbers_are_nobodys_dump(beside: str, tmp_path: Path, build: Build) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank_{rank}.json").write_text(json.dumps(build([{}])))
+    (tmp_path / beside).write_text("a note")
+    collection = read_folder(tmp_path)
+    assert sorted(collection.dumps) == [0, 1, 2, 3]
+    assert not collection.missing
+
+
+def test_a_dump_behind_a_hole_is_read(tmp_path: Path, build: Build) -> None:
+    (tmp_path / "rank_0.json").write_bytes(b"\0" * 4097 + json.dumps(build([{}])).encode())
+    assert read_folder(tmp_path).dumps[0].entries == 1

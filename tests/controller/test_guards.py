@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -214,3 +215,71 @@ def test_signals_that_no_rule_judged_are_counted_apart(world: Any) -> None:
     (event,) = app.ledger.events(kinds=[kinds.SIGNAL_COUNT])
     app.close()
     assert (event.payload["judged"], event.payload["lost"], event.job) == (2, {"rule": 1}, "llm")
+
+
+@pytest.mark.parametrize("stage", ["decide", "recheck"])
+def test_a_policy_that_raises_does_nothing_and_acts_once_it_works(world: Any, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 3)
+    policy, calls = app.controller._stages.policy, 0
+    real = getattr(policy, stage)
+
+    def sometimes(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise KeyError("price")
+        return real(*arguments)
+
+    monkeypatch.setattr(policy, stage, sometimes)
+    accused = [[world.accuse("m1")]]
+    world.script = lambda observation: accused.pop() if accused else []
+    world.tick(app, 2)
+    assert not world.events(kinds.INTENT)
+    assert status(world.folder)["errors"] == {"policy": 2}
+    world.tick(app, 6)
+    assert [event.payload["machines"] for event in world.events(kinds.INTENT) if event.payload["action"] == "evict"] == [["m1"]]
+    assert "policy" not in status(world.folder)["failing"]
+    app.close()
+
+
+def test_a_verdict_on_which_the_policy_raises_holds_no_other_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 3)
+    policy = app.controller._stages.policy
+    real = policy.decide
+
+    def picky(verdicts: Any, *arguments: Any) -> Any:
+        if any(verdict.machines == ("m2",) for verdict in verdicts):
+            raise KeyError("price")
+        return real(verdicts, *arguments)
+
+    monkeypatch.setattr(policy, "decide", picky)
+    accused = [[world.accuse("m2"), world.accuse("m1")]]
+    world.script = lambda observation: accused.pop() if accused else []
+    world.tick(app, 6)
+    assert [event.payload["machines"] for event in world.events(kinds.INTENT) if event.payload["action"] == "evict"] == [["m1"]]
+    app.close()
+
+
+@pytest.mark.parametrize("place", ["_deciding", "_blame", "_milestones", "_signal_count"])
+def test_no_part_of_a_tick_ends_the_loop(world: Any, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 2)
+    controller, stopping = app.controller, threading.Event()
+    part = getattr(controller, place)
+    names = {"_deciding": "turn", "_blame": "begin", "_milestones": "note_first_step", "_signal_count": "lost"}
+    ticks = iter(range(3))
+
+    def fail(*unused: Any) -> None:
+        if next(ticks, None) is None:
+            stopping.set()
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(part, names[place], fail)
+    controller.run(threading.Event(), stopping, 0.001)
+    assert sum(status(world.folder)["errors"].values()) >= 3
+    app.close()

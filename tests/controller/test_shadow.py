@@ -14,6 +14,7 @@ from minder.act.controller.shadow import Shadow, ShadowRule, watch_drift
 from minder.config import DetectorConfig
 from minder.diagnose.detectors.drift import DriftConfig, DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
+from minder.diagnose.verdicts.judge import Judge
 from minder.model.errors import LedgerError
 from minder.model.evidence import Scores
 from minder.model.observation import Observation, RuleResult
@@ -46,7 +47,7 @@ def observation(time_s: float, watts: float = 500.0) -> Observation:
 
 def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None:
     events: list[tuple[str, Mapping[str, Any]]] = []
-    beside = ShadowRule(lambda kind, payload: events.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), JobTracker())})
+    beside = ShadowRule("shadow", lambda kind, payload: events.append((kind, payload)), Shadow("models:/x/2", Accuser(), JobTracker()))
     assert [beside.observe(observation(float(time_s))) for time_s in range(5)] == [RuleResult()] * 5
     ((kind, payload),) = events
     assert (kind, payload["detector"], payload["verdict"]["machines"]) == (kinds.SHADOW, "models:/x/2", ["m2"])
@@ -55,32 +56,39 @@ def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None
 def test_drift_is_recorded() -> None:
     events: list[tuple[str, Mapping[str, Any]]] = []
     monitor = DriftMonitor({"gpu_power_draw_watts": (300.0, 600.0)}, DriftConfig(pace_s=10.0, hold_s=20.0))
-    beside = ShadowRule(lambda kind, payload: events.append((kind, payload)), {"drift": watch_drift(monitor)})
+    beside = ShadowRule("drift", lambda kind, payload: events.append((kind, payload)), watch_drift(monitor))
     for time_s in range(120):
         beside.observe(observation(float(time_s), 900.0))
     ((kind, payload),) = events
     assert (kind, payload["metric"], payload["median"]) == (kinds.DRIFT, "gpu_power_draw_watts", 900.0)
 
 
-def test_what_fails_beside_is_told_and_stops_nothing() -> None:
-    def broken(seen: Observation) -> list[tuple[str, dict[str, Any]]]:
-        raise ZeroDivisionError("a challenger of poor quality")
+def test_what_fails_beside_fails_for_itself(paper: Callable[..., Any]) -> None:
+    """A broken challenger and a broken watch of drift: each is counted, and has its traceback in the ledger once."""
 
-    events: list[tuple[str, Mapping[str, Any]]] = []
-    beside = ShadowRule(lambda kind, payload: events.append((kind, payload)), {"shadow": broken})
-    assert [beside.observe(observation(float(time_s))) for time_s in range(3)] == [RuleResult()] * 3
-    assert beside.errors == 3
-    ((kind, payload),) = events
-    assert kind == kinds.DEGRADED and payload["what"] == "shadow" and "poor quality" in payload["detail"]
+    def broken(words: str) -> Callable[[Observation], list[tuple[str, dict[str, Any]]]]:
+        def part(seen: Observation) -> list[tuple[str, dict[str, Any]]]:
+            raise ZeroDivisionError(words)
+
+        return part
+
+    world = paper()
+    judge = world.app.controller._stages.judge
+    judge.rules = (*(ShadowRule(name, world.app.ledger.append, broken(f"bad {name}")) for name in ("shadow", "drift")), *judge.rules)
+    world.tick(3)
+    assert {"rule:shadow", "rule:drift"} <= set(world.degraded())
+    for name in ("shadow", "drift"):
+        (event,) = [event for event in world.told(kinds.DEGRADED) if event.payload["what"] == f"rule:{name}"]
+        assert f"bad {name}" in event.payload["detail"] and "in part" in event.payload["traceback"]
 
 
-def test_a_ledger_that_fails_is_the_controllers_to_tell() -> None:
+def test_a_ledger_that_fails_stops_the_challenger_alone() -> None:
     def refuse(kind: str, payload: Mapping[str, Any]) -> None:
         raise LedgerError("full disk")
 
-    beside = ShadowRule(refuse, {"shadow": Shadow("x", Accuser(), JobTracker())})
-    assert beside.observe(observation(0.0)) == RuleResult()
-    assert beside.errors == 1
+    judge = Judge([ShadowRule("shadow", refuse, Shadow("x", Accuser(), JobTracker()))])
+    assert judge.judge(observation(0.0)) == ([], frozenset())
+    assert [(failure.rule, failure.error) for failure in judge.failures] == [("shadow", "LedgerError: full disk")]
 
 
 @pytest.mark.lab

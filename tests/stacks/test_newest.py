@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -200,3 +201,50 @@ def test_ranks_of_one_group_in_two_collectives_are_the_programs(known: bool, odd
 def test_whole_tensor_groups_in_a_collective_of_their_own_are_said_and_blame_nobody(make_job: MakeJob, judge: Judge) -> None:
     finding = judge(make_job(4, ranks=2).stand(GRADIENTS).stand(OTHER, [1, 2]).topology(tensor=2))
     assert (finding.evict, finding.blame) == ((), "unknown") and "average_losses" in finding.because
+
+
+FAILED = 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in main\n  File "/app/train.py", line 4, in step\n'
+
+
+@pytest.mark.parametrize("last", ["KeyError: 'k'", "torch.OutOfMemoryError: CUDA out of memory.", "ZeroDivisionError"])
+def test_the_traceback_of_an_exception_shows_no_process_that_stands(last: str, tmp_path: Path, judge: Judge) -> None:
+    for rank in range(8):
+        (tmp_path / f"n{rank}-rank{rank}.txt").write_bytes(spy_text([at.GRAD_SYNC], rank) if rank != 5 else (FAILED + last + "\n").encode())
+    finding = judge(tmp_path)
+    assert (finding.evict, finding.blame) == ((), "unknown")
+    assert last in finding.suspects[0].reason
+    for path in tmp_path.iterdir():
+        path.write_text(f"step 3 loss 2.5\n{FAILED}{last}\n")
+    with pytest.raises(BadInputError, match="traceback of an exception"):
+        read_captures(tmp_path)
+
+
+@pytest.mark.parametrize("names", [("_20260302T060000", "_20260302T061000"), (".9.txt", ".10.txt"), (".gdb.txt", ".pyspy.txt")])
+def test_several_files_of_one_process_are_several_dumps_of_it(names: tuple[str, str], tmp_path: Path, judge: Judge) -> None:
+    for rank in range(8):
+        for name, odd in zip(names, (2, 5), strict=True):
+            (tmp_path / f"n{rank}_pid{40 + rank}{name}").write_bytes(spy_text([at.READ if rank == odd else at.GRAD_SYNC], 40 + rank))
+    (tmp_path / f"n5_pid45{names[1]}.zz").write_bytes(b"Error: Failed to suspend process\n")  # a refusal is no newer stack
+    finding = judge(tmp_path)
+    assert finding.evict == ("n5",) and sum(len(group.processes) for group in finding.groups) == 8
+
+
+def test_a_capture_without_any_stack_does_not_hide_those_of_another(tmp_path: Path, judge: Judge) -> None:
+    for name in ("20260302T060000Z", "20260302T060010Z"):
+        (tmp_path / name).mkdir()
+        for rank in range(8):
+            whole = spy_text([at.READ if rank == 5 else at.GRAD_SYNC], 40 + rank)
+            (tmp_path / name / f"n{rank}_pid{40 + rank}").write_bytes(whole if name.endswith("00Z") else b"Error: Permission denied\n")
+    assert judge(tmp_path).evict == ("n5",)
+
+
+def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "n0_pid7.txt").write_bytes(spy_text([at.READ], 7))
+    (tmp_path / "n1_pid8.txt").symlink_to(tmp_path / "n1_pid8.txt")
+    for name in ("n2_pid9.txt", "processes.json"):
+        os.mkfifo(tmp_path / name)
+    assert [process.machine for process in read_captures(tmp_path)[0].processes] == ["n0"]
+
+
+def test_a_log_whose_beginning_is_a_hole_is_read(tmp_path: Path) -> None:
+    assert innermost(b"\0" * 4097 + spy_text([at.READ], 7)) == innermost(spy_text([at.READ], 7))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -182,14 +184,45 @@ def test_a_failure_is_handed_out_with_its_traceback_and_its_place() -> None:
     assert judge.failures == ()
 
 
-def test_a_rule_that_answers_nonsense_has_failed_too() -> None:
+NONSENSE = {
+    "nothing": None,
+    "a list": [],
+    "no suspect": RuleResult((None,)),  # type: ignore[arg-type]
+    "no suspects": RuleResult(None),  # type: ignore[arg-type]
+    "a list of machines": RuleResult((replace(suspect("m1"), machines=["m1"]),)),  # type: ignore[arg-type]
+    "one name": RuleResult((replace(suspect("m1"), machines="m1"),)),  # type: ignore[arg-type]
+    "no number": RuleResult((replace(suspect("m1"), confidence=math.nan),)),
+    "no time": RuleResult((replace(suspect("m1"), since_s=None),)),  # type: ignore[arg-type]
+    "a list of requests": RuleResult((), ["flows"]),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=list(NONSENSE))
+def test_a_rule_that_answers_nonsense_has_failed_too(answer: Any) -> None:
     class Nonsense(Scripted):
         def observe(self, observation: Observation) -> RuleResult:
-            return None  # type: ignore[return-value]
+            return cast(RuleResult, answer)
 
-    judge = Judge([Nonsense("none", {}), Scripted("a", always("m1", range(3)))])
-    assert [item.machines for item in run(judge, range(3))] == [("m1",)]
+    judge = Judge([Nonsense("none", {}), Scripted("a", always("m2", range(3)))])
+    assert [item.machines for item in run(judge, range(3))] == [("m2",)]
     assert [item.rule for item in judge.failures] == ["none"]
+
+
+@pytest.mark.parametrize("odd", [[0, 1, 2], [1]])
+def test_a_rule_that_raises_as_it_weighs_leaves_what_the_others_say_as_it_is(odd: list[int]) -> None:
+    class Weighing(Scripted):
+        def weigh(self, suspect: Suspect, now_s: float) -> Suspect:
+            if now_s in odd:
+                raise IndexError("no trace")
+            return suspect
+
+    judge = Judge([Weighing("weighs", {}), Scripted("a", always("m1", range(3)))])
+    verdicts, failed = [], []
+    for second in range(3):
+        verdicts += judge.judge(Observation(float(second)))[0]
+        failed.append([item.rule for item in judge.failures])
+    assert [item.machines for item in verdicts] == [("m1",)]
+    assert failed == [["weighs"] if second in odd else [] for second in range(3)]
 
 
 def test_the_episodes_of_a_rule_that_raises_last_and_end_when_it_can_look_again() -> None:

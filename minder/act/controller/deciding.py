@@ -12,7 +12,7 @@ from minder.act.controller.failures import BlameWatch
 from minder.act.controller.stages import Stages, Tick
 from minder.act.controller.state import JobState
 from minder.act.policy.approval import awaits_answer
-from minder.act.policy.blame import attribute
+from minder.act.policy.blame import Blame, attribute
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.limits import ASKED, HANG
 from minder.act.policy.policy import RETRY_REASONS
@@ -21,6 +21,7 @@ from minder.model.clock import Clock
 from minder.model.decision import Decision, Reason
 from minder.model.errors import LedgerError, MinderError
 from minder.model.evidence import Evidence, Verdict
+from minder.model.history import History
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.endings import end_run
 from minder.record.incidents.words import what_was_decided
@@ -119,17 +120,15 @@ class Deciding:
                 late.pop(0)
             self._drop_over(left, context)
             items = list(left)
-            nothing: list[Decision] | None = None
-            decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
-            decisions = self._voice.guard("policy", decide, nothing) if items else []
+            decisions, undecided = self._ask_policy(items, history, context)
             for verdict, _ in items:
-                self._blame.end_trials(verdict, attribute(verdict, history, context), now_s)
-            if decisions is not None:
-                answers = [item for decision in decisions for item in concerned(decision, items)]
-                left = {item: why for item, why in left.items() if item in answers}
+                self._end_trials(verdict, history, context)
+            decided = [item for item in items if item not in undecided]
+            answers = [item for decision in decisions for item in concerned(decision, decided)]
+            left = {item: why for item, why in left.items() if item in answers or item in undecided}
             generation, settled = self._state.generation, list[Item]()
-            for decision in decisions or ():
-                answered = concerned(decision, items)
+            for decision in decisions:
+                answered = concerned(decision, decided)
                 why = self._carry_out(decision, answered, waited)
                 if why is not None:
                     backlog.put([item for item in answered if item not in settled], why)
@@ -139,6 +138,31 @@ class Deciding:
         finally:
             for item, why in [*left.items(), *late]:
                 backlog.put([item], why)
+
+    def _ask_policy(
+        self, items: Sequence[Item], history: History, context: PolicyContext
+    ) -> tuple[list[Decision], list[Item]]:  # fmt: skip
+        """The decisions, and the items for which the policy raised. It is asked about all of them together, and about each by itself only
+        where that raises: one that cannot be decided holds no other up."""
+        found = self._decide_on(items, history, context) if items else []
+        if found is not None:
+            return found, []
+        if len(items) < 2:
+            return [], list(items)
+        each = [(item, self._decide_on([item], history, context)) for item in items]
+        return [one for _, decisions in each for one in decisions or ()], [item for item, decisions in each if decisions is None]
+
+    def _decide_on(self, items: Sequence[Item], history: History, context: PolicyContext) -> list[Decision] | None:
+        nothing: list[Decision] | None = None
+        decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
+        return self._voice.guard("policy", decide, nothing)
+
+    def _end_trials(self, verdict: Verdict, history: History, context: PolicyContext) -> None:
+        """What this says of machines that are on trial."""
+        nothing: Blame | None = None
+        blame = self._voice.guard("blame", functools.partial(attribute, verdict, history, context), nothing)
+        if blame is not None:
+            self._blame.end_trials(verdict, blame, context.now_s)
 
     def _drop_over(self, left: dict[Item, Reason], context: PolicyContext) -> None:
         """What recovered, or was answered by a restart, while it waited."""
@@ -162,7 +186,10 @@ class Deciding:
             self._tick.backlog.put(turn.items)
 
     def _carry_out_approved(self, turn: Turn) -> None:
-        decision, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
+        checked, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
+        if checked is None:  # the answer is kept, and asked about again at the next tick
+            return
+        decision = checked
         if decision.action == "evict":
             generation = self._state.generation
             self._act(decision, incidents)
@@ -181,7 +208,10 @@ class Deciding:
         """Why it is to be asked again, where the answer is "not now". A pause is reported once."""
         incidents = [incident for _, incident in items]
         if self._stages.recovery is not None:
-            decision = self._recheck(decision)
+            checked = self._recheck(decision)
+            if checked is None:
+                return next((waited[item] for item in items if item in waited), "ledger_unavailable")
+            decision = checked
         if _is_not_now(decision):
             return decision.reason
         if is_paused(decision):
@@ -213,12 +243,15 @@ class Deciding:
                 return
             self.blame_missing(result)
 
-    def _recheck(self, decision: Decision) -> Decision:
+    def _recheck(self, decision: Decision) -> Decision | None:
+        """None where the policy raises: nothing is done that was not checked."""
         if decision.action not in kinds.ACTS:
             return decision
         now_s = self._clock.now_s()
         context = self._stages.context(self._state, self._voice.standbys(), now_s)
-        return self._stages.policy.recheck(decision, self._ledger.history(self._state.name, now_s), context)
+        check = functools.partial(self._stages.policy.recheck, decision, self._ledger.history(self._state.name, now_s), context)
+        nothing: Decision | None = None
+        return self._voice.guard("policy", check, nothing)
 
     def _awaits_answer(self, decision: Decision, now_s: float) -> bool:
         return awaits_answer(decision, self._ledger.history(self._state.name, now_s), self._stages.policy.config)

@@ -1,12 +1,11 @@
 """What runs beside the champion on live data and never decides: a challenger's would-be verdicts, and drift. Both go to the ledger only.
 
-It is a rule that suspects no machine, so that it sees exactly what the other rules see. What fails in it is counted and reported;
-the champion's tick goes on.
+Each is a rule that suspects no machine, so that it sees exactly what the other rules see, and is guarded, counted and reported as they
+are (minder.diagnose.verdicts.judge).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -17,46 +16,28 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import GatedRule, TelemetryRule
 from minder.ingest.windows import keep_machines
-from minder.model.errors import LedgerError
-from minder.model.log import event
 from minder.model.observation import Observation, RuleResult
 from minder.record.incidents import kinds
 from minder.wire.codec import to_json
 
 __all__ = ["Shadow", "ShadowRule", "watch_drift"]
 
-_log = logging.getLogger("minder.controller")
 Append = Callable[[str, Mapping[str, Any]], object]  # (kind, payload) to the ledger
 Part = Callable[[Observation], list[tuple[str, dict[str, Any]]]]
 
 
 class ShadowRule:
-    """A rule without suspects (types.Rule). parts: name to what it has to tell of an observation."""
+    """A rule without suspects (types.Rule). part: what it has to say of an observation."""
 
-    name = "beside"
-
-    def __init__(self, append: Append, parts: Mapping[str, Part]) -> None:
+    def __init__(self, name: str, append: Append, part: Part) -> None:
+        self.name = name
         self._append = append
-        self._parts = dict(parts)
-        self.errors = 0
+        self._part = part
 
     def observe(self, observation: Observation) -> RuleResult:
-        for name, part in self._parts.items():
-            try:
-                for kind, payload in part(observation):
-                    self._append(kind, payload)
-            except Exception as error:  # noqa: BLE001
-                self.errors += 1
-                event(_log, logging.ERROR, "part failed", error=error if self.errors == 1 else None, part=name, count=self.errors)
-                if self.errors in (1, 10, 100, 1000):
-                    self._tell(name, f"{type(error).__name__}: {error}")
+        for kind, payload in self._part(observation):
+            self._append(kind, payload)
         return RuleResult()
-
-    def _tell(self, name: str, detail: str) -> None:
-        try:
-            self._append(kinds.DEGRADED, {"what": name, "detail": detail})
-        except LedgerError:  # the controller meets the same error, and reports it
-            pass
 
 
 class Shadow:

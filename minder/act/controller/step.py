@@ -22,6 +22,7 @@ from minder.act.controller.hearing import ClockSteps, Hearing
 from minder.act.controller.milestones import Milestones, note_finished, started_without_steps
 from minder.act.controller.pool import Pool
 from minder.act.controller.retests import Retests
+from minder.act.controller.shadow import ShadowRule
 from minder.act.controller.sight import SightNotes
 from minder.act.controller.signal_count import SignalCount
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
@@ -133,14 +134,14 @@ class Controller:
         if stages.engine is not None:  # a job that it started again may step by the time it is seen: whose step that is comes first
             self.guard("engine", functools.partial(stages.engine.tick, now_s), None, writes=True)
         if observation is not None:
-            self._blame.begin()
+            self.guard("blame", self._blame.begin, None, writes=True)
             self.guard("first_step", self._milestones.note_first_step, None, writes=True)
         note = started_without_steps(state, stages.tracker, now_s)
         if note:
             self.guard("first_step", functools.partial(self._milestones.end_start, note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
         self._go_on_with()
-        self._deciding.turn(now_s)
+        self.guard("deciding", functools.partial(self._deciding.turn, now_s), None, writes=True)
         self.guard("retests", self._retests.tick, None, writes=True)
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
         if stages.watched is None:
@@ -192,11 +193,12 @@ class Controller:
             judge.keep_open(now_s)
         verdicts, requests = self.guard("judge", lambda: judge.judge(seen), _NO_VERDICTS)
         self._guards.note_rules([rule.name for rule in judge.rules], judge.failures)
-        if judge.failures or "judge" in self._tick.failing:
+        judging = {rule.name for rule in judge.rules if not isinstance(rule, ShadowRule)}
+        if judging & {failure.rule for failure in judge.failures} or "judge" in self._tick.failing:
             self._signal_count.lost({"rule": len(seen.signals)})
         else:
             self._signal_count.judged(len(seen.signals))
-        return [identify(verdict, self.state, tracker) for verdict in verdicts], requests
+        return [self.guard("blame", functools.partial(identify, verdict, self.state, tracker), verdict) for verdict in verdicts], requests
 
     def _tell(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:
@@ -248,8 +250,9 @@ class Controller:
         """Without the ledger nothing may be acted on: that is reported, and what was concluded waits for it."""
         try:
             self._ledger.check_fence()
-            with self._stages.measures.stage("tick"):
-                self.step(self._clock.now_s())
+            self.guard("tick", lambda: self.step(self._clock.now_s()), None, writes=True)
+            if "tick" in self._tick.failing:  # it did not come to its end, where the status is written
+                self.guard("status", lambda: self.write_status(self._clock.now_s()), None)
         except LeaseLostError:
             raise
         except LedgerError as error:

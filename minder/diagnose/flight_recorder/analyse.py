@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from minder.diagnose.flight_recorder.culprits import break_cycle, final_sets, is_deadlock
 from minder.diagnose.flight_recorder.lateness import Late, late_in_last, stragglers
 from minder.diagnose.flight_recorder.mismatch import Mismatch, find_mismatches
-from minder.diagnose.flight_recorder.progress import Progress, follow
-from minder.diagnose.flight_recorder.records import COLLECTIVE, Collection
+from minder.diagnose.flight_recorder.progress import Progress, Track, follow
+from minder.diagnose.flight_recorder.records import COLLECTIVE, Collection, RankDump
 from minder.diagnose.flight_recorder.waits import Wait, WaitGraph, build_waits
 
 __all__ = ["Analysis", "Cause", "Culprit", "analyse"]
@@ -254,8 +254,38 @@ def _nobody_waited_for(case: _Case, undecided: Sequence[int], locked: Sequence[i
         return Analysis((), "unknown", 0.3, mismatches, detail, frozenset(case.graph.waits))
     if any(case.progress.pending.values()):
         return Analysis((), "none", 0.6, mismatches, "in flight with the same sequence everywhere")
+    waiting = [rank for rank, dump in case.collection.dumps.items() if not dump.entries and _counts_more_launched(dump)]
+    if waiting:
+        return _by_counters(case, waiting)
     entries = any(dump.entries or dump.status for dump in case.collection.dumps.values())
     return Analysis((), "none" if entries else "unknown", 0.9 if entries else 0.0, mismatches, "no rank waits in a collective")
+
+
+def _counts_more_launched(dump: RankDump) -> bool:
+    return any(status.enqueued > status.completed for status in dump.status.values())
+
+
+def _by_counters(case: _Case, waiting: Sequence[int]) -> Analysis:
+    """Dumps without entries: who has launched less than most of a group, where the counters can be joined to it. Which operation it is
+    that they wait in, and since when, they do not say."""
+    behind = {
+        rank: number
+        for number, members in enumerate(case.progress.tracks)
+        for rank, track in members.items()
+        if not len(track.rows) and track.enqueued is not None and 2 * _ahead_of(track, members) > len(members)
+    }
+    held = f"{len(waiting)} of {len(case.collection.dumps)} ranks count an operation that is launched and not complete"
+    if not behind:
+        return Analysis((), "unknown", 0.0, detail=f"{held}, and without entries nothing says in which group: dump with entries")
+    culprits = tuple(_late_culprit(case, Late(rank, number, 0.0, 0.0), "not launched", 0.6) for rank, number in sorted(behind.items()))
+    names = ", ".join(f"rank {one.rank} ({one.last_enqueued} of {one.peers_enqueued})" for one in culprits[:_SHOWN_RANKS])
+    return Analysis(culprits, "not launched", 0.6, detail=f"{held}; by their counters alone {names} has launched less")
+
+
+def _ahead_of(track: Track, members: Mapping[int, Track]) -> int:
+    """How many members have launched what this one has not, and wait in it."""
+    own = track.enqueued or 0
+    return sum((other.enqueued or 0) > own and (other.completed or 0) < (other.enqueued or 0) for other in members.values())
 
 
 def _say_deadlock(case: _Case, ranks: Sequence[int]) -> str:

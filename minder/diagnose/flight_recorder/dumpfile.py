@@ -65,7 +65,10 @@ def load_dump(data: bytes, rank: int, signatures: Signatures, name: str, since_s
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Without gzip, and without a byte order mark, in which an editor may have left a JSON dump. Raises ValueError."""
+    """Without gzip, without a hole at its beginning, and without a byte order mark, in which an editor may have left a JSON dump.
+
+    Raises ValueError.
+    """
     if data.startswith(b"\x1f\x8b"):
         try:
             with gzip.open(io.BytesIO(data)) as file:
@@ -74,6 +77,8 @@ def _unpacked(data: bytes) -> bytes:
             raise ValueError(f"its gzip is cut off or damaged ({error})") from error
         if len(data) > MAX_FILE_BYTES:
             raise UntrustedDataError(f"it unpacks to more than {MAX_FILE_BYTES >> 20} MiB")
+    if data.startswith(b"\0\0"):
+        data = data.lstrip(b"\0")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16").encode()
     return data.removeprefix(codecs.BOM_UTF8)
@@ -175,6 +180,8 @@ def _status(value: Any) -> dict[str, Status]:
 def _counter(value: Any) -> int | None:
     """A counter, as a number or, from recorders that write JSON by hand, as a text; None where it is neither."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value.strip()):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= LARGEST else None
 

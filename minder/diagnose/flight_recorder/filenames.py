@@ -8,7 +8,7 @@ from pathlib import Path
 
 from minder.model.errors import BadInputError
 
-__all__ = ["dump_files"]
+__all__ = ["dump_files", "says_rank"]
 
 _IGNORED = {"job.toml", "labels.json", "ranks.json", "truth.json"}
 _NO_DUMPS = {".md", ".toml", ".log", ".py", ".csv", ".yaml", ".yml", ".parquet", ".jsonl"}
@@ -34,8 +34,14 @@ def dump_files(folder: Path) -> dict[int, list[Path]]:
         if rank is not None:
             found.setdefault(rank, []).append(path)
     for rank, paths in found.items():
-        _check_one_process(rank, paths)
+        found[rank] = [path for path in paths if says_rank(path)] or paths  # a log or a note beside rank_3.json is no dump of rank 3
+        _check_one_process(rank, found[rank])
     return dict(sorted(found.items()))
+
+
+def says_rank(path: Path) -> bool:
+    """Whether the file's name calls its number a rank."""
+    return _RANK.search(_stem(path)) is not None
 
 
 def _stem(path: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from minder.diagnose.flight_recorder.dumpfile import UnreadableDumpError, read_dump
-from minder.diagnose.flight_recorder.filenames import dump_files
+from minder.diagnose.flight_recorder.filenames import dump_files, says_rank
 from minder.diagnose.flight_recorder.groups import resolve_groups, with_local_peers, world_of
 from minder.diagnose.flight_recorder.records import Collection, RankDump, Signatures
 from minder.diagnose.flight_recorder.renumber import with_group_numbers
@@ -36,6 +36,9 @@ def read_folder(folder: Path, parallelism: Parallelism | None = None) -> Collect
         first = next(iter(unreadable.values()))
         raise BadInputError(f"{folder} holds no Flight Recorder dump: none of {len(unreadable)} files can be read ({first})")
     _check_ranks(folder, dumps)
+    known = {rank for dump in dumps.values() for group in dump.groups for rank in group.ranks}
+    for rank in [rank for rank in unreadable if known and rank not in known and not any(map(says_rank, files[rank]))]:
+        del unreadable[rank]  # no dump, and a number that no group has: some other file
     return collect(dumps.values(), signatures, unreadable, parallelism)
 
 

@@ -110,12 +110,16 @@ def _group_numbers(dump: RankDump, index: Mapping[tuple[str, int], int]) -> np.n
 
 
 def _local_ids(collection: Collection, index: Mapping[tuple[str, int], int]) -> list[str | None]:
-    """The rank-local id that most members of a group have for it."""
+    """The rank-local id that most members of a group have for it. Where no dump has entries, that of the only group which all of them
+    know and count."""
     votes: list[Counter[str]] = [Counter() for _ in collection.groups]
     for rank, dump in collection.dumps.items():
         for name, local in dump.local_ids.items():
             if (name, rank) in index:
                 votes[index[(name, rank)]][local] += 1
+    counted = {local for dump in collection.dumps.values() for local in dump.status}
+    if len(collection.groups) == len(counted) == 1 and not any(dump.entries for dump in collection.dumps.values()):
+        votes[0].update(counted)
     return [vote.most_common(1)[0][0] if vote else None for vote in votes]
 
 

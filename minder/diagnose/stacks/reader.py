@@ -39,6 +39,7 @@ _NO_SUFFIXES = frozenset(
 _MOST_BYTES = 32 << 20
 _NO_WORDS = ("the dump is empty", "the file is no stack dump of py-spy, faulthandler or gdb", "the dump holds no frames")
 _MEND = (
+    (re.compile(r"traceback of an exception"), "that is how a program failed: dump processes that stand"),
     (re.compile(r"denied|not permitted|EPERM|EACCES|ptrace", re.IGNORECASE), "dump as root or with CAP_SYS_PTRACE"),
     (re.compile(r"No such process|ESRCH|gone|terminated|No such file", re.IGNORECASE), "the process had ended: its log says why"),
 )
@@ -55,7 +56,8 @@ class _Known:
 
 
 def read_captures(folder: Path) -> tuple[Capture, ...]:
-    """Captures, oldest first: the folder itself, or its sub-folders named like 20260302T061231Z. Raises BadInputError."""
+    """Captures, oldest first: the folder itself, or its sub-folders named like 20260302T061231Z. One without any stack is passed over:
+    it says nothing of what others show. Raises BadInputError."""
     if not folder.is_dir():
         raise BadInputError(f"{folder} is no folder: give one with stack dumps, one file per process")
     home = folder / "stacks" if (folder / "stacks").is_dir() and not _has_dumps(folder) else folder
@@ -70,7 +72,7 @@ def read_captures(folder: Path) -> tuple[Capture, ...]:
         raise BadInputError(_nothing_readable(folder, [process for capture in found for process in capture.processes]))
     for capture in found:
         _warn(home, capture)
-    return found
+    return tuple(capture for capture in found if any(process.threads or process.state for process in capture.processes))
 
 
 def _nothing_readable(folder: Path, silent: Sequence[Process]) -> str:
@@ -102,7 +104,7 @@ def find_job_file(folder: Path) -> Path | None:
 
 
 def _has_dumps(folder: Path) -> bool:
-    return (folder / "processes.json").exists() or any(path.is_file() and read_name(path.name) for path in folder.iterdir())
+    return (folder / "processes.json").is_file() or any(path.is_file() and read_name(path.name) for path in folder.iterdir())
 
 
 def _read_capture(folder: Path) -> Capture:
@@ -112,10 +114,29 @@ def _read_capture(folder: Path) -> Capture:
         for home in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
             found, _ = _read_files(home, known, home.name)
             processes += found
+    processes = _newest_files(processes)
     for name, entry in known.items():  # listed, but not dumped
         machine = entry.machine or name
         processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
     return Capture(tuple(processes), _time_s(folder), folder.name, tuple(ignored))
+
+
+def _newest_files(processes: Sequence[Process]) -> list[Process]:
+    """Several files of one process are several dumps of it, as in a file that holds several: the last that shows a stack counts, by the
+    numbers in their names, which are times or rounds."""
+    newest: dict[tuple[object, ...], Process] = {}
+    for process in sorted(processes, key=lambda one: _counted(one.file)):
+        is_known = process.pid is not None or process.rank is not None
+        key = (process.machine, process.pid, process.rank, "" if is_known else process.file)
+        if process.threads or key not in newest or not newest[key].threads:
+            newest[key] = process
+    kept = {id(process) for process in newest.values()}
+    return [process for process in processes if id(process) in kept]
+
+
+def _counted(name: str) -> list[tuple[str, int]]:
+    """A name as texts and numbers, so that 10 comes after 9."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _read_files(folder: Path, known: dict[str, _Known], machine: str = "") -> tuple[list[Process], list[str]]:
@@ -123,13 +144,21 @@ def _read_files(folder: Path, known: dict[str, _Known], machine: str = "") -> tu
     processes: list[Process] = []
     ignored: list[str] = []
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_file())
+        names = sorted(entry.name for entry in entries if _is_file(entry))
     for name in names:
         if name not in _NOT_DUMPS and not name.startswith("."):
             found = _read_file(folder / name, known.pop(name, None), machine)
             processes += found
             ignored += [] if found else [name]
     return processes, ignored
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """False too for a link that leads to itself, of which nothing can be read."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _time_s(folder: Path) -> float | None:
@@ -170,7 +199,7 @@ def _of_process(dumps: Sequence[Dump], pid: int | None) -> Dump:
 
 
 def _read_processes(path: Path) -> dict[str, _Known]:
-    if not path.exists():
+    if not path.is_file():
         return {}
     try:
         items = json.loads(path.read_text(encoding="utf-8-sig"))

@@ -23,7 +23,7 @@ from minder.diagnose.stacks.pyspy import (
     process_sections,
 )
 from minder.diagnose.stacks.records import Thread
-from minder.diagnose.stacks.tracebacks import has_frames, parse_traceback, parse_tracebacks
+from minder.diagnose.stacks.tracebacks import ended_with, has_frames, parse_traceback, parse_tracebacks
 
 __all__ = ["Dump", "decode", "read_dumps", "without_labels"]
 
@@ -66,6 +66,8 @@ class Dump:
 
 def decode(content: bytes) -> str:
     """Text of a dump in any encoding that a terminal or an editor may have left; what cannot be read becomes a question mark."""
+    if content.startswith(b"\0\0"):  # a log that was emptied while it was written: its beginning is a hole
+        content = content.lstrip(b"\0")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return content.decode("utf-16", errors="replace")
     if content[:200].count(b"\0") > len(content[:200]) // 3:
@@ -104,6 +106,8 @@ def _from_other(text: str) -> tuple[Dump, ...]:
     """Tracebacks, counted stacks, frames alone, and words in the place of a dump."""
     if "Traceback for thread" in text:
         return (_checked(parse_tracebacks(text), text),)
+    if exception := ended_with(text):
+        return (Dump(problem=f"no stack dump, but the traceback of an exception: {_printable(exception)}"),)
     if "Traceback (most recent call" in text:
         return (_checked(parse_traceback(text), text),)
     if _SPY_THREAD.search(text):

@@ -9,7 +9,7 @@ import re
 
 from minder.diagnose.stacks.records import Frame, Thread, make_frame, native_frame, newest_run
 
-__all__ = ["has_frames", "parse_traceback", "parse_tracebacks"]
+__all__ = ["ended_with", "has_frames", "parse_traceback", "parse_tracebacks"]
 
 # pystack:  (Python) File "/app/train.py", line 3, in main     (C) File "???", line 0, in poll (/usr/lib/libc.so.6)
 _FRAME = re.compile(
@@ -18,6 +18,9 @@ _FRAME = re.compile(
 )
 _THREAD = re.compile(r"^(?!\s*(?:\(\w+\) )?File\b).*\bthread\b.*$", re.IGNORECASE)
 _NUMBER = re.compile(r"\b\d{3,}\b")
+_LAST = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: .*)?$")
+_INTERRUPTS = frozenset({"KeyboardInterrupt", "SignalException"})  # what a signal raises in whatever the process stands in
 
 
 def has_frames(text: str) -> bool:
@@ -47,6 +50,20 @@ def _thread(header: str, frames: tuple[Frame, ...]) -> Thread:
 def _frame(found: re.Match[str]) -> Frame:
     line = int(found["line"]) if found["line"].isdigit() else 0
     return native_frame(found["name"], found["library"] or "") if found["kind"] == "C" else make_frame(found["name"], found["file"], line)
+
+
+def ended_with(text: str) -> str:
+    """The exception below the last traceback of a text; "" where that is the interruption of a process, or no exception stands there.
+
+    Such a traceback shows how a program failed, not where one stands.
+
+    >>> ended_with('Traceback (most recent call last):\\n  File "a.py", line 3, in main\\nKeyError: 7\\n')
+    'KeyError: 7'
+    """
+    _, _, below = text.rpartition(_LAST)
+    line = next((line for line in below.splitlines()[1:] if line[:1].strip()), "") if _LAST in text else ""
+    found = _EXCEPTION.match(line)
+    return "" if found is None or found["type"].rpartition(".")[2] in _INTERRUPTS else line
 
 
 def parse_traceback(text: str) -> tuple[Thread, ...]:

@@ -20,8 +20,9 @@
 - A rule may weigh what the others say (WeighingRule): a suspicion is fused as it comes out of that. What slows the job down without being
   a machine's doing (a stage, the sequences, the network, the data) is a trouble of its own beside whatever else the job has.
 - A rule that could not look (RuleResult.no_data) has not seen its suspicion end: its episodes last.
-- A rule that raises has no data for that observation, and the other rules are asked too. Its state is kept, and it is asked again at
-  the next observation. What it raised is data (`Judge.failures`): the judge writes to no log.
+- A rule that raises, or answers what is no answer, has no data for that observation, and the other rules are asked too. Its state is
+  kept, and it is asked again at the next observation. What it raised is data (`Judge.failures`): the judge writes to no log. One that
+  raises as it weighs what another rule says leaves that as it is.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
 
@@ -132,20 +133,27 @@ class Judge:
 
     def _ask(self, observation: Observation) -> _Answers:
         """Every rule, each guarded by itself."""
-        answers, failures = _Answers(), list[RuleFailure]()
+        answers, failures = _Answers(), dict[str, RuleFailure]()
         for rule in self.rules:
             try:
-                self._add(answers, rule.name, self._weighed(rule.observe(observation), observation.now_s))
+                result = _checked(rule.observe(observation))
             except Exception as error:  # noqa: BLE001
-                failures.append(RuleFailure.of(rule.name, error))
+                failures.setdefault(rule.name, RuleFailure.of(rule.name, error))
                 answers.no_data |= {rule.name} | self._sources.get(rule.name, set())
-        self.failures = tuple(failures)
+            else:
+                self._add(answers, rule.name, self._weighed(result, observation.now_s, failures))
+        order = [rule.name for rule in self.rules]
+        self.failures = tuple(sorted(failures.values(), key=lambda failure: order.index(failure.rule)))
         return answers
 
-    def _weighed(self, result: RuleResult, now_s: float) -> RuleResult:
+    def _weighed(self, result: RuleResult, now_s: float, failures: dict[str, RuleFailure]) -> RuleResult:
+        """What the weighing rules make of it, each guarded by itself."""
         suspects = result.suspects
         for rule in self._weighing if suspects else ():
-            suspects = tuple(rule.weigh(suspect, now_s) for suspect in suspects)
+            try:
+                suspects = _checked(RuleResult(tuple(rule.weigh(suspect, now_s) for suspect in suspects))).suspects
+            except Exception as error:  # noqa: BLE001
+                failures.setdefault(rule.name, RuleFailure.of(rule.name, error))
         return replace(result, suspects=suspects)
 
     def _add(self, answers: _Answers, name: str, result: RuleResult) -> None:
@@ -232,6 +240,23 @@ class Judge:
                 episode.closed_s = now_s
                 closed.append(replace(episode.verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=(), failures=()))
         return closed
+
+
+def _checked(result: RuleResult) -> RuleResult:
+    """The answer, if the rest can work with it. Raises TypeError, ValueError."""
+    if not isinstance(result, RuleResult):
+        raise TypeError(f"a rule answers with a RuleResult, not with {type(result).__name__}")
+    hash(result.requests)
+    suspects = tuple(result.suspects)
+    for suspect in suspects:
+        if not isinstance(suspect, Suspect):
+            raise TypeError(f"a suspect is a Suspect, not {type(suspect).__name__}")
+        hash((suspect.source, suspect.machines, suspect.kind, suspect.tier, suspect.alone, suspect.evidence, suspect.failures))
+        if isinstance(suspect.machines, str) or not all(isinstance(machine, str) for machine in suspect.machines):
+            raise TypeError(f"machines are a tuple of names, not {suspect.machines!r}")
+        if not (0.0 <= suspect.confidence <= 1.0 and not math.isnan(suspect.since_s) and math.isfinite(suspect.time_s)):
+            raise ValueError(f"no confidence from 0 to 1, or no time: {suspect.confidence}, {suspect.since_s}, {suspect.time_s}")
+    return replace(result, suspects=suspects)
 
 
 def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:

@@ -97,6 +97,7 @@ _GPU = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"  # as Xid l
 _HABANA = r"(?P<device>(?:hl|accel)\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
 _NICS = "mlx4_en|mlx4_core|mlx5_core|bnxt_en|ice|i40e|ixgbe|igb|igc|e1000e|tg3|ena|qede|cxgb4|hns3|fm10k|irdma|efa"
 _DISKS = r"(?P<device>(?:nvme|sd|vd|xvd|hd|dm-|md|mmcblk|pmem|mpath)[\w-]*)"  # not a loop, floppy, optical or network block device
+_ELSEWHERE = r"(?P<device>(?:rbd|nbd|drbd|loop)\d+[\w-]*)"  # blocks that a server keeps, or a file, which may lie on one
 _PROCESS = r"(?P<name>[^\s:\[]+):(?P<pid>\d+)"
 
 _GPUS = (
@@ -210,7 +211,12 @@ _HOST = (
     _row(
         "Hardware Error",
         "machine_check.uncorrected",
-        r"\[Hardware Error\]: .*(?:event severity: |Error \d+, type: |error_severity: )(?:fatal|recoverable|uncorrected)",
+        r"\[Hardware Error\]: .*(?:event severity: |Error \d+, type: |error_severity: )(?:fatal|uncorrected)",
+    ),
+    _row(
+        "Hardware Error",
+        "machine_check.recoverable",
+        r"\[Hardware Error\]: .*(?:event severity: |Error \d+, type: |error_severity: )recoverable",
     ),
     _row(
         "Hardware Error",
@@ -221,6 +227,9 @@ _HOST = (
     _row("Hardware Error", "machine_check.uncorrected", r"\[Hardware Error\]: .*MC\d+_STATUS\[[^\]]*\bUE\b"),
     _row("machine check", "machine_check.uncorrected", r"Kernel panic - not syncing: .*[Mm]achine check"),
     _row("MC", "machine_check.uncorrected", r"^mce: (?:CPU\d+: )?.*(?:[Ff]atal [Mm]achine check|[Uu]ncorrected)"),
+    _row(
+        "Kernel panic", "oom", r"Kernel panic - not syncing: Out of memory"
+    ),  # as the site set vm.panic_on_oom: whose memory grew is not known
     _row("Kernel panic", "crash.panic", r"Kernel panic - not syncing"),
     _row("critical temperature reached", "overheated", r"\bcritical temperature reached\b"),
     _row("BUG: ", "crash", r"BUG: (?:unable to handle|kernel NULL pointer)"),
@@ -294,6 +303,10 @@ _NETWORK = (
     ),
 )
 _STORAGE = (
+    *(
+        _row(marker, "storage_server", rf"(?:\((?:device )?|on device ){_ELSEWHERE}\b")
+        for marker in ("EXT4-fs error", "EXT4-fs warning", "Aborting journal", "XFS (", "BTRFS", "Remounting filesystem read-only")
+    ),
     _row("EXT4-fs error", "filesystem", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
     _row("EXT4-fs warning", "filesystem", r"EXT4-fs warning \(device (?P<device>[^)]+)\): ext4_end_bio:.*I/O error"),
     _row("Aborting journal", "filesystem", r"^Aborting journal on device (?P<device>[\w-]+)"),
@@ -310,10 +323,9 @@ _STORAGE = (
     _row(
         "nvme",
         "disk.lost",
-        r"nvme (?P<device>nvme\d+): (?:Disabling device after reset failure|.*[Rr]emoving after probe failure"
-        r"|Device not ready; aborting (?:reset|initiali[sz]ation))",
+        r"nvme (?P<device>nvme\d+): (?:Disabling device after reset failure|.*[Rr]emoving after probe failure)",
     ),
-    _row("nvme", "disk.timeout", r"nvme (?P<device>nvme\d+): (?:.*timeout|.*[Aa]bort status)"),
+    _row("nvme", "disk.timeout", r"nvme (?P<device>nvme\d+): (?:.*timeout|.*[Aa]bort status|Device not ready; aborting)"),
     _row("nvme", "disk", r"nvme (?P<device>nvme\d+): (?:controller is down|frozen state error detected)"),
     _row("not responding", "storage_server", r"nfs: server (?P<server>\S+) not responding"),
     _row(
