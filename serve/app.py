@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fastapi import Depends, FastAPI
 
@@ -54,14 +54,15 @@ _PROBLEMS: dict[int | str, dict[str, object]] = {
 }
 
 
-def build_app(service: Service) -> FastAPI:
-    """The application of an open service; closing the service is the caller's."""
+def build_app(service: Service, past_is_read: Callable[[], None] = lambda: None) -> FastAPI:
+    """The application of an open service; closing the service is the caller's. past_is_read: called once the ledger's past is in memory."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(service.tail.follow())
         service.reading_past = True
-        threading.Thread(target=_read_past, args=(service,), name="past", daemon=True).start()  # the end waits for no long ledger
+        reader = threading.Thread(target=_read_past, args=(service, past_is_read), name="past", daemon=True)
+        reader.start()  # the end waits for no long ledger
         watching = asyncio.create_task(Watchers(service).run())
         service.outboxes.start()
         try:
@@ -116,10 +117,11 @@ def build_app(service: Service) -> FastAPI:
     return app
 
 
-def _read_past(service: Service) -> None:
+def _read_past(service: Service, is_read: Callable[[], None]) -> None:
     """So that no page has to. Where the ledger cannot be read now, each request says so."""
     try:
         with contextlib.suppress(LedgerError):
             service.read_past()
+            is_read()
     finally:
         service.reading_past = False

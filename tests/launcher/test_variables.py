@@ -12,6 +12,7 @@ from minder.model.errors import BadInputError, WireError
 
 def test_what_a_controller_sends_is_allowed() -> None:
     own = {"MINDER_CHECKPOINT_DIR": "/c", "MINDER_STEP_PATTERN": "x", "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "eth0", "TORCH_LOGS": "x"}
+    own |= {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "NCCL_IB_HCA": "mlx5", "TORCHELASTIC_ERROR_FILE": "/tmp/e.json"}
     plan = GenerationPlan("j", 1, {0: "m0", 1: "m1"}, "10.0.0.5", 29500, "op", own)
     assert parse_request(plan.request_for("m1", 5.0), 1).assignments[0].env["RANK"] == "1"
 
@@ -27,9 +28,15 @@ def test_what_runs_other_code_is_refused_whatever_the_launcher_permits(name: str
         parse_request(request, 1, ("*",))
 
 
-@pytest.mark.parametrize(
-    "name", ["HOME", "BASH_ENV", "CUDA_VISIBLE_DEVICES", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "TORCH_EXTENSIONS_DIR"]
-)
+LOADS_CODE = [
+    "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_CUDA_PATH", "NCCL_CONF_FILE", "TORCH_EXTENSIONS_DIR",
+    "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CUTLASS_DIR", "TORCHINDUCTOR_CK_DIR", "TORCHINDUCTOR_CXX", "TORCHINDUCTOR_REDIS_URL",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_RUN_JIT_POST_COMPILE_HOOK", "TORCH_CUPTI_MONITOR_LIBCUPTI_PATH", "TORCH_HOME",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD", "MINDER_PRELOAD", "MINDER_CODE_DIR",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["HOME", "BASH_ENV", "CUDA_VISIBLE_DEVICES", *LOADS_CODE])
 def test_what_the_launcher_permits_is_allowed_and_nothing_else(name: str) -> None:
     why = refused_variable({name: "x"})
     assert name in why and f"--allow-env {name}" in why

@@ -30,6 +30,22 @@ def test_pages_hold_every_event_once_in_order_without_captures(http: httpx.Clien
     assert capture["data"] == {"machine": "m2", "what": "stacks"} and capture["what"] == "captured stacks of m2"
 
 
+def test_a_page_ends_where_its_events_are_large_and_none_is_lost(
+    http: httpx.Client, ledger: Ledger, as_: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.routes.events._MOST_LETTERS", 1000)
+    written = [ledger.append(kinds.NOTE, {"text": "x" * length}, job="big").id for length in (10, 5000, 700, 700, 10)]
+    for caller in (as_(), as_(jobs=("big",))):
+        pages, cursor = [], ""
+        while True:
+            page = http.get(f"/v1/events?job=big{cursor}", headers=caller).json()
+            pages.append([item["id"] for item in page["items"]])
+            if page["next"] is None:
+                break
+            cursor = f"&cursor={page['next']}"
+        assert pages == [written[:2], written[2:4], written[4:]]
+
+
 def test_kinds_are_chosen_by_name(http: httpx.Client, as_: As) -> None:
     headers = as_()
     found = http.get("/v1/events?kind=verdict&kind=decision", headers=headers).json()["items"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -11,13 +12,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from minder.model.errors import BadInputError
 from minder.record.client import Client, follow_events
 from minder.record.incidents import Ledger, kinds
 from minder.record.store.tokens import TokenRecord, TokenStore, new_id
-from serve.run import Listening, run_service
+from serve.app import build_app
+from serve.run import Listening, _leave_past_alone, run_service
 from serve.settings import Settings
+from serve.state import Service
 
 DEADLINE_S = 120.0
 
@@ -27,6 +31,17 @@ def make_token(ledger: str, role: str = "operator") -> str:
     token = store.create(TokenRecord(new_id(), role, role, 0.0, "root"))
     store.close()
     return token
+
+
+def test_the_collector_leaves_alone_what_was_read_of_the_past(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = threading.Event()
+    with TestClient(build_app(service, read.set)):
+        assert read.wait(DEADLINE_S)
+    done: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    _leave_past_alone()
+    assert done == ["collect", "freeze"]  # what is garbage already would stay for ever
 
 
 @pytest.mark.parametrize(

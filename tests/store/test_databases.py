@@ -29,6 +29,23 @@ def test_what_one_process_writes_another_reads_in_order(database: str) -> None:
         store.close()
 
 
+def test_generations_come_without_the_machine_of_each_rank_where_that_is_asked(database: str) -> None:
+    store = EventStore(database)
+    ranks = '{"generation":2,"rank_machine":{"0":"a","1":"}\\"rank_machine"},"reason":"evicted"}'
+    store.insert(EventRow(1.0, "generation_started", ranks, job="llm"))
+    store.insert(EventRow(2.0, "note", '{"rank_machine":{"0":"a"},"loss":NaN}', job="llm"))
+    generation, other = store.select(EventQuery(without_ranks=True))
+    assert generation.payload == {"generation": 2, "reason": "evicted"}
+    assert set(other.payload) == {"rank_machine", "loss"}
+    whole = store.select(EventQuery(bare_kinds=("note",), without_ranks=True))
+    assert [event.payload for event in whole] == [generation.payload, {}]
+    found, cut = store.select_some(EventQuery(), 10)
+    assert ([event.id for event in found], cut) == ([generation.id], True)
+    found, cut = store.select_some(EventQuery(), 1000)
+    assert ([event.id for event in found], cut) == ([generation.id, other.id], False)
+    store.close()
+
+
 @pytest.mark.parametrize(
     "statement",
     [

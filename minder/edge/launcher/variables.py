@@ -1,7 +1,8 @@
 """Which variables a request may give a worker. The holder of a launcher's token chooses ranks and addresses, never what code runs.
 
-Some names of the permitted families make a program load code or settings from a path (a plugin of NCCL, a cache of compiled kernels).
-They count as foreign: the launcher's own command line must permit them.
+Some names of the permitted families make a program load code or settings from a place that they name: a plugin or a library of NCCL, a
+folder of sources or of compiled kernels, a cache on another host whose entries are unpickled. They are known by the shape of their names
+and count as foreign: the launcher's own command line must permit them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ _NAMES = frozenset({
     "ROLE_NAME", "OMP_NUM_THREADS",
 })  # fmt: skip
 _FAMILIES = ("MASTER_*", "MINDER_*", "TORCH*", "NCCL_*", "GLOO_*")
+_LOADED = ("TORCH*", "NCCL_*", "GLOO_*")  # of these, by shape: new versions bring new names
 _LOADS_CODE = (
-    "NCCL_*PLUGIN*", "NCCL_CONF_FILE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CXX", "TORCH_HOME",
-    "TORCH_DEVICE_BACKEND_AUTOLOAD", "MINDER_PRELOAD",
+    "*PLUGIN*", "*_PATH", "*_DIR", "*_HOME", "*_LIB", "*_CXX", "*HOOK*", "*AUTOLOAD*", "*REDIS*", "*REMOTE_CACHE*", "NCCL_CONF_FILE",
 )  # fmt: skip
+_OURS = ("MINDER_PRELOAD", "MINDER_CODE_DIR")
 _NEVER = ("LD_*", "PYTHON*", "PATH")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z0-9_*?]+")
@@ -41,7 +43,7 @@ def refused_variable(env: Mapping[str, str], permitted: Sequence[str] = ()) -> s
             return f"{name[:80]!r} is no variable: letters, digits and _, and a value without a null character"
         if _is_one_of(name, _NEVER):
             return f"{name} is refused: a request never sets {', '.join(_NEVER)}"
-        known = name in _NAMES or (_is_one_of(name, _FAMILIES) and not _is_one_of(name, _LOADS_CODE))
+        known = name in _NAMES or (_is_one_of(name, _FAMILIES) and not _loads_code(name))
         if not known and not _is_one_of(name, permitted):
             return f"{name} is not among the variables that a request may set: start the launcher with --allow-env {name}, or with --env"
     return ""
@@ -54,6 +56,10 @@ def check_patterns(patterns: Sequence[str]) -> None:
             raise BadInputError(f"--allow-env {pattern!r}: give a name or a pattern, such as HF_*")
         if pattern == "PATH" or pattern.startswith(("LD_", "PYTHON")):
             raise BadInputError(f"--allow-env {pattern}: {', '.join(_NEVER)} are always refused; give the launcher the variable by --env")
+
+
+def _loads_code(name: str) -> bool:
+    return _is_one_of(name, _OURS) or (_is_one_of(name, _LOADED) and _is_one_of(name, _LOADS_CODE))
 
 
 def _is_one_of(name: str, patterns: Sequence[str]) -> bool:

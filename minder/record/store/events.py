@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, String, case, func, literal, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from minder.model.errors import LedgerError
 from minder.model.history import LedgerEvent
@@ -73,6 +76,18 @@ class EventStore(OpenedStore):
     def select(self, query: EventQuery) -> list[LedgerEvent]:
         """Matching events, oldest first unless asked otherwise."""
         return self._read(_statement(query))
+
+    def select_some(self, query: EventQuery, most_letters: int) -> tuple[list[LedgerEvent], bool]:
+        """The first of them, up to that with which their payloads have so many letters; and whether others were left out for that."""
+        found: list[LedgerEvent] = []
+        letters = 0
+        with reading(self._engine) as connection:
+            for row in connection.execute(_statement(query)):
+                if letters >= most_letters:
+                    return found, True
+                found.append(_event(row))
+                letters += len(row.payload)
+        return found, False
 
     def newest_by_job(self, kinds: Sequence[str]) -> list[LedgerEvent]:
         """Of every job the newest event of each of these kinds, oldest first."""
@@ -140,7 +155,7 @@ class EventStore(OpenedStore):
 
 
 def _statement(query: EventQuery) -> Select[Any]:
-    columns = [_payload_of(query.bare_kinds) if column is EVENTS.c.payload and query.bare_kinds else column for column in EVENTS.c]
+    columns = [_payload_of(query) if column is EVENTS.c.payload else column for column in EVENTS.c]
     found = select(*columns).where(EVENTS.c.id > query.since_id).order_by(EVENTS.c.id.desc() if query.newest_first else EVENTS.c.id)
     if query.before_id is not None:
         found = found.where(EVENTS.c.id < query.before_id)
@@ -188,9 +203,31 @@ def insert_row(connection: Connection, row: EventRow, *, incident: str | None = 
     return LedgerEvent(id=int(key[0]), **{**values, "payload": json.loads(row.payload)})
 
 
-def _payload_of(bare_kinds: Sequence[str]) -> ColumnElement[str]:
+class _WithoutRanks(FunctionElement[str]):
+    """The payload of a generation without the machine of each rank: left out by the database, which need not make a dict of it."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(_WithoutRanks, "sqlite")
+def _without_ranks_sqlite(element: _WithoutRanks, compiler: SQLCompiler, **given: Any) -> str:
+    return f"json_remove({compiler.process(element.clauses, **given)}, '$.rank_machine')"
+
+
+@compiles(_WithoutRanks, "postgresql")
+def _without_ranks_postgresql(element: _WithoutRanks, compiler: SQLCompiler, **given: Any) -> str:
+    return f"(CAST({compiler.process(element.clauses, **given)} AS jsonb) - 'rank_machine')::text"
+
+
+def _payload_of(query: EventQuery) -> ColumnElement[str]:
     """The payload where it is wanted: of a job of thousands of ranks it has 200 kB."""
-    return case((EVENTS.c.kind.in_(bare_kinds), literal("{}")), else_=EVENTS.c.payload).label("payload")
+    less: list[tuple[ColumnElement[bool], ColumnElement[str]]] = []
+    if query.bare_kinds:
+        less.append((EVENTS.c.kind.in_(query.bare_kinds), literal("{}")))
+    if query.without_ranks:
+        less.append((EVENTS.c.kind == "generation_started", _WithoutRanks(EVENTS.c.payload)))
+    return case(*less, else_=EVENTS.c.payload).label("payload") if less else EVENTS.c.payload
 
 
 def _event(row: Row[Any]) -> LedgerEvent:
