@@ -290,7 +290,7 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     growth = None if base.sizes is None else Growth(base.state, base.ledger, policy.config, config.grow_after_s)
     diagnosing, replaying, beside = None, None, None
     if recovery is not None:
-        beside = Beside(base.state, base.ledger, base.fleet, base.clock)
+        beside = Beside(base.state, base.ledger, base.fleet, base.clock, policy.config.ladder)
         paths = Paths(_address_maker(base.admission), base.topology.domains)
         held = HeldJob(base.state, base.ledger, policy.config, base.clock, context)
         diagnosing = Diagnosing(held, base.fleet, recovery, paths)

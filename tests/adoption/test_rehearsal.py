@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minder.act.policy.config import PolicyConfig
-from minder.model.decision import Decision
+from minder.model.decision import Decision, Price
 from minder.model.evidence import Failure, Verdict
 from minder.offline.adoption.rehearsal import (
     RehearsedJob,
@@ -97,6 +97,28 @@ def test_a_ledgers_decisions_are_taken_again_with_what_they_cost_then(ledger: Le
     assert found.then is not None and (found.then.evictions, found.then.restarts, found.then.pages) == (0, 1, 1)
     assert (found.now.evictions, found.now.trials, found.now.restarts) == (1, 1, 0) and found.now.machine_minutes > 0
     assert rehearse_ledger(ledger.events(), LIVE, "other").items == ()
+
+
+def test_a_restart_costs_what_it_did_then_and_a_machine_goes_once_in_an_incident(tmp_path: Path) -> None:
+    """The job was tested for m1 first, which this ladder evicts at once: what the tests led to would never have come."""
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        facts = {"machines": list(JOB.machines), "standbys": list(JOB.standbys), "gpus": 64}
+        ledger.append(kinds.JOB_REGISTERED, facts, job="llm", time_s=BEGUN_S - 100.0)
+        verdict = stall("m1", 0.0)
+        incident = ledger.open_incident(verdict, job="llm", time_s=verdict.time_s)
+        for name, action, seconds, at_s in (
+            ("diagnose-1", "diagnose", LIVE.diagnose_limit_s + 12.0, 0.0),
+            ("evict-1", "evict", 12.0, 60.0),
+        ):
+            said = replace(verdict, time_s=verdict.time_s + at_s, since_s=verdict.since_s + at_s)
+            decision = Decision(name, said.time_s, action, ("m1",), "act", "", said, price=Price(64 * seconds, 1e6))  # type: ignore[arg-type]
+            ledger.append(kinds.DECISION, decision, job="llm", incident=incident, operation_id=name, time_s=said.time_s)
+        found = rehearse_ledger(ledger.events(), LIVE)
+    assert [item.now.action for item in found.items] == ["evict", "evict"]
+    assert (found.now.evictions, found.now.machines_evicted) == (1, 1)
+    assert found.now.machine_minutes == pytest.approx(len(JOB.machines) * 12.0 / 60, abs=0.1)
+    assert found.then is not None
+    assert found.then.machine_minutes == pytest.approx(len(JOB.machines) * (LIVE.diagnose_limit_s + 24.0) / 60, abs=0.1)
 
 
 def test_an_operation_costs_once(ledger: Ledger) -> None:

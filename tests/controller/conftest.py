@@ -326,7 +326,7 @@ class World:
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, tracker, context  # type: ignore[arg-type]
         )  # fmt: skip
-        beside = Beside(state, ledger, self.fleet, self.clock)  # type: ignore[arg-type]
+        beside = Beside(state, ledger, self.fleet, self.clock, self.policy.ladder)  # type: ignore[arg-type]
         stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside, replaying=replaying)
         stages = replace(stages, pair_news=PairNews(state, ledger))
         controller = Controller(state, stages, ledger, self.clock, self.folder)

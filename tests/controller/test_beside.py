@@ -68,6 +68,17 @@ def test_a_fault_by_a_probes_own_word_is_a_verdict_that_the_next_decision_reads(
     assert {event.incident for event in failing.events(kinds.INTENT)} == {failing.events(kinds.INTENT)[0].incident}
 
 
+@pytest.mark.parametrize("seconds", [3.0, 10.0])
+def test_each_probe_has_the_time_that_the_rung_gives(failing: Any, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    rung = {"rung": "reattempt", "on": ["unknown"], "beside": ["probes"], "beside_s": seconds}
+    failing.policy = replace(failing.policy, ladder={"rungs": [rung]})
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(failing.fleet, "probes", lambda bodies, *unused: asked.extend(bodies.values()) or {})
+    failing.life(TICKS)
+    limits = {item["id"]: item["limit_s"] for item in asked[0]["probes"]}
+    assert limits == {name: min(program.probe.limit_s, seconds) for name, program in find_programs(quick_probes()).items()}
+
+
 def test_what_a_comparison_shows_beside_a_restart_is_no_verdict(failing: Any) -> None:
     failing.fleet.launchers["m1"].faults["links"] = "compared"
     app = failing.life(TICKS)

@@ -11,6 +11,7 @@ import pytest
 
 from minder.act.controller.retests import Retests
 from minder.act.controller.state import JobState
+from minder.diagnose.diagnostics.judgement import judge
 from minder.model.decision import ActionResult
 from minder.model.errors import WireError
 from minder.model.evidence import Verdict
@@ -161,6 +162,17 @@ def test_a_pass_after_a_repair_neither_acquits_the_eviction_nor_returns_the_mach
     fleet.answers = [answer_of(measured(100.0))]
     evicted(ledger)
     assert outcome(ledger, fleet, "m1")[0] == "done"
+    assert fold_machines(ledger.events(kinds=MACHINE_KINDS))["m1"].outcome is None and ledger.history("llm").barred == {"m1"}
+
+
+def test_a_pass_of_other_probes_than_the_one_that_failed_says_nothing(ledger: Ledger) -> None:
+    fleet = FakeFleet()
+    fleet.answers = [answer_of(measured(99.0))]
+    evicted(ledger, untouched=True, give_back=True)
+    full = ProbeResult("disk", 1, "failed", "the disk is full", started_s=NOW_S - 40.0)
+    ledger.append(kinds.PROBES, probes_payload("m1", [full], list(judge({"m1": full}).values()), by="minder", why="diagnose"))
+    found = outcome(ledger, fleet, "m1")
+    assert found == ("failed", "not tested: disk did not pass before, and was not measured again; probes passed: gemm")
     assert fold_machines(ledger.events(kinds=MACHINE_KINDS))["m1"].outcome is None and ledger.history("llm").barred == {"m1"}
 
 

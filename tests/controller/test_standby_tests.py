@@ -12,8 +12,10 @@ from minder.act.controller.pool import Pool
 from minder.act.controller.standby_tests import StandbyProbing, StandbyTests
 from minder.act.controller.state import JobState
 from minder.model.errors import NoAnswerError, WireError
+from minder.model.pairs import NodeState, PairGraph, PairNode
 from minder.model.probes import ProbeJudgement, ProbeResult
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.pairs import pairs_payload
 from minder.record.incidents.probes import probes_payload
 from minder.wire.codec import to_json
 
@@ -124,6 +126,19 @@ def test_one_whose_probe_fails_is_skipped_and_reported_until_that_probe_passes(s
     site.tick(3700.0, 2)
     assert site.pool.standbys() == ["s0", "s1"] and site.notes()[-1] == "standby s0 passed its probes: it is used again"
     assert "s0" not in site.pool.missing() and len(site.notes()) == 2
+
+
+@pytest.mark.parametrize(("word", "order"), [("faulty", ["s1"]), ("slow", ["s1", "s0"]), ("not_judged", ["s0", "s1"])])
+def test_pair_tests_speak_of_a_standby_as_its_probes_do_until_they_find_it_good(site: Site, word: NodeState, order: list[str]) -> None:
+    def write(state: NodeState) -> None:
+        graph = PairGraph((PairNode("s0", state, "with m0 and m1"),), (), None)
+        site.ledger.append(kinds.PAIRS, pairs_payload(graph, by="ann", why="diagnose"), job="llm")
+        site.tick()
+
+    write(word)
+    assert site.pool.standbys() == order
+    write("good")
+    assert site.pool.standbys() == ["s0", "s1"]
 
 
 def test_a_person_who_gives_a_machine_back_vouches_for_it(site: Site) -> None:

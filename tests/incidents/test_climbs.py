@@ -94,8 +94,9 @@ def test_a_person_who_forces_a_return_vouches_for_the_machine(ledger: Ledger) ->
     assert ledger.history("llm", NOW_S).evicted_s == {}
 
 
-def retest(ledger: Ledger, name: str, outcome: Any, reason: str = "", detail: str = "") -> None:
-    ledger.append(kinds.RETEST_ASKED, {"machine": "m1", "reason": reason, "by": "ann"}, job="llm", operation_id=name)
+def retest(ledger: Ledger, name: str, outcome: Any, untouched: bool = False, detail: str = "") -> None:
+    asked = {"machine": "m1", "reason": "", "by": "ann"} | ({"untouched": True} if untouched else {})
+    ledger.append(kinds.RETEST_ASKED, asked, job="llm", operation_id=name)
     ledger.intend(name, {"action": "retest", "machines": ["m1"]}, job="llm")
     ledger.complete(name, ActionResult(name, NOW_S, outcome, detail))
 
@@ -109,19 +110,20 @@ def counts(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("result", "reason", "detail", "expected"),
+    ("result", "untouched", "detail", "expected"),
     [
-        ("failed", "", "HBM bad", (1, 1, 0)),
-        ("done", "", "", (1, 0, 1)),
-        ("done", "new HBM", "", (1, 0, 0)),
-        ("failed", "", "not tested: no agent", (1, 0, 0)),
+        ("failed", False, "HBM bad", (1, 1, 0)),
+        ("done", True, "", (1, 0, 1)),
+        ("done", False, "", (1, 0, 0)),
+        ("failed", True, "not tested: no agent", (1, 0, 0)),
     ],
 )
 def test_a_test_tells_whether_the_rule_was_right(
-    ledger: Ledger, result: str, reason: str, detail: str, expected: tuple[int, int, int]
+    ledger: Ledger, result: str, untouched: bool, detail: str, expected: tuple[int, int, int]
 ) -> None:
+    """A pass says that the rule was wrong only of a machine that is as it was: where no order says so, it may have been repaired."""
     act(ledger, "evict-1")
-    retest(ledger, "retest-1", result, reason, detail)
+    retest(ledger, "retest-1", result, untouched, detail)
     assert counts(ledger) == {"stall": expected}
 
 
@@ -129,7 +131,7 @@ def test_a_persons_word_goes_before_a_tests_and_the_newest_counts_once(ledger: L
     incident = act(ledger, "evict-1", sources=("stall", "captures"))
     outcome(ledger, "no-fault-found", incident)
     outcome(ledger, "confirmed", incident)
-    retest(ledger, "retest-1", "done")
+    retest(ledger, "retest-1", "done", untouched=True)
     assert counts(ledger) == {"stall": (1, 1, 0), "captures": (1, 1, 0)}
     assert ledger.history("llm", NOW_S).rules[0] == RuleRecord("captures", "evict", 1, (NOW_S + 50.0,))
 

@@ -14,6 +14,7 @@ from typing import Any
 from minder.act.controller.backlog import Item
 from minder.act.controller.diagnosing import probe_verdict
 from minder.act.controller.state import JobState
+from minder.act.policy.ladder import PERSON, LadderConfig
 from minder.diagnose.diagnostics.diagnosis import TestRound
 from minder.diagnose.diagnostics.judgement import judge_machines
 from minder.edge.probes.contract import find_programs
@@ -51,8 +52,9 @@ class _Run:
 class Beside:
     """`begin` after a restart, `tick` once per tick, then `take_items` are to be decided on. `tick` raises LedgerError."""
 
-    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, limit_s: float = 10.0) -> None:
-        self._state, self._ledger, self._fleet, self._clock, self._limit_s = state, ledger, fleet, clock, limit_s
+    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, ladder: LadderConfig | None = None) -> None:
+        """ladder: whose rungs say how long."""
+        self._state, self._ledger, self._fleet, self._clock, self._ladder = state, ledger, fleet, clock, ladder or LadderConfig()
         self._run: _Run | None = None
         self._items: list[Item] = []
 
@@ -61,7 +63,7 @@ class Beside:
         named = dict.fromkeys([*(item.machine for item in decision.verdict.failures), *decision.verdict.machines])
         machines = [name for name in named if name in self._fleet.machines][:_MOST_MACHINES]
         if "probes" in decision.beside and machines:
-            self._run = _Run(decision, incident, self._clock.steady_s(), self._limit_s, machines)
+            self._run = _Run(decision, incident, self._clock.steady_s(), self._limit_s(decision), machines)
 
     def tick(self) -> None:
         run = self._run
@@ -78,6 +80,11 @@ class Beside:
     def take_items(self) -> list[Item]:
         found, self._items = self._items, []
         return found
+
+    def _limit_s(self, decision: Decision) -> float:
+        """As the rung says that was climbed; a ladder that has it no longer says what is usual."""
+        climb = self._ladder.climb(decision.trouble)
+        return next((item.beside_s for _, item in climb if item.rung == decision.rung and item.beside), PERSON.beside_s)
 
     def _order(self, run: _Run) -> dict[str, Any]:
         programs = find_programs(quick_probes())

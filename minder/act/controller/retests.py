@@ -4,7 +4,8 @@ An order is in the ledger before anything is asked, and so is what came of it. T
 takes over asks for the same one, and starts nothing twice; and what it measures comes from after the order.
 
 A site's command says whether the machine passed. Probes are judged here, beside equal machines and the machine's own past; what is not
-judged does not pass. A test that ran to its end and failed confirms the eviction; one that passed says that no fault was found only where
+judged does not pass. Nor does a machine of which another probe failed before, by pairs too, and was not measured again: a pass says nothing
+of what did not run. A test that ran to its end and failed confirms the eviction; one that passed says that no fault was found only where
 the order says that nothing was repaired, and returns the machine only where the order says so.
 """
 
@@ -26,6 +27,7 @@ from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.history import find_barrings
 from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
 from minder.record.incidents.probes import past_results, probes_payload, read_past
+from minder.record.incidents.proofs import PROOF_KINDS, ProofFold
 from minder.record.incidents.trust import NOT_TESTED
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
@@ -36,6 +38,7 @@ _WAIT_S = 20.0
 _PATIENCE_S = 60.0  # so long may an agent be silent in between: it is started again, say
 _AT_ONCE = 4
 _OLD_S = 3600.0
+_MOST_EVENTS = 2000  # the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,18 @@ class Retests:
         payload = probes_payload(order.machine, answer.results, found, by=order.by, why="retest")
         self._ledger.append(kinds.PROBES, payload, job=self._state.name, operation_id=order.operation_id)
         word = worst(item.verdict for item in found)
+        if word == "pass" and (left := self._left(order.machine)):
+            detail = f"{NOT_TESTED}{', '.join(left)} did not pass before, and was not measured again; {_summary(found, word)}"
+            return replace(answer, passed=False, conclusive=False, detail=detail)
         conclusive = word in ("pass", "slow", "fail")
         detail = _summary(found, word) if conclusive else NOT_TESTED + _summary(found, word)
         return replace(answer, passed=word == "pass", conclusive=conclusive, detail=detail)
+
+    def _left(self, machine: str) -> tuple[str, ...]:
+        """What failed or was slow, and has not passed since, this test included."""
+        fold = ProofFold()
+        fold.add(self._ledger.events(kinds=PROOF_KINDS, newest_first=True, limit=_MOST_EVENTS)[::-1])
+        return fold.open_of(machine)
 
     def _conclude(self, order: _Order, answer: _Answer) -> None:
         """Whether the eviction was right, where no person has said so yet; and the return, where it was ordered and the machine passed."""

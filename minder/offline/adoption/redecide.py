@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,14 +21,15 @@ from minder.record.incidents import kinds
 from minder.record.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.wire.codec import from_json
 
-__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "decide_again", "redecide", "would_evict"]
+__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "RESTART_S", "decide_again", "redecide", "would_evict"]
 
 DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.VERDICT)
 MOST_DECISIONS = 200
+RESTART_S = 30.0  # where none was measured
 _UNKNOWN = (
     "which standbys were ready: all that the job registered and no generation used",
     "which machines answered then: a group that stands in one rack or behind one switch is paged",
-    "how long ago the last checkpoint was, and how much speed was lost: the policy's own assumptions",
+    "what a restart cost, where the decision of then has no price, and how much speed was lost: the policy's own assumptions",
     "what else would have changed: the history stays as it was",
 )
 
@@ -97,15 +99,18 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
     if not state.rank_machine:  # a job that is only watched registers nothing
         members = [str(name) for name in registered.get("machines") or then.verdict.machines]
         state.rank_machine, state.phase = dict(enumerate(members)), "running"
-    used = set(state.rank_machine.values())
+    used, gpus = set(state.rank_machine.values()), int(registered.get("gpus") or 1)
+    restart_s, unsaved_s = _restart_cost(then, config, gpus)
     standbys = tuple(name for name in map(str, registered.get("standbys") or ()) if name not in used | state.barred)
     context = PolicyContext(
         now_s=then.time_s,
         job=state.view(standbys),
         standbys_ready=standbys,
         domains=registered.get("domains") or {},
-        gpus=int(registered.get("gpus") or 1),
+        gpus=gpus,
         largest_group=int(registered.get("largest_group") or 1),
+        since_checkpoint_s=unsaved_s,
+        expected_restart_s=restart_s,
         workers_dead=then.verdict.kind == "job" and then.action in kinds.ACTS,
         hangs=HANG in then.verdict.sources,
         offers=OFFERED | (WITH_LAUNCHERS if _was_offered(then, registered) else frozenset()),
@@ -114,6 +119,17 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
     history = fold_history(before, job, then.time_s)
     decided = Policy(config).decide([then.verdict], history, context)
     return next((item for item in decided if item.machines == then.verdict.machines), decided[0])
+
+
+def _restart_cost(then: Decision, config: PolicyConfig, gpus: int) -> tuple[float, float]:
+    """Seconds of a restart, and of work since the last checkpoint, which the decision reckoned with then; as is assumed where it does not
+    say: it has no price, or one of a job that went on with fewer machines."""
+    known = then.price is not None and then.size is None and math.isfinite(then.price.acting_gpu_s)
+    if then.price is None or not known:
+        return RESTART_S, config.assumed_unsaved_s
+    test_s = {"diagnose": config.diagnose_limit_s, "replay": config.replay_limit_s}.get(then.action, 0.0)
+    both_s = max(0.0, then.price.acting_gpu_s / max(1, gpus) - test_s)
+    return min(both_s, RESTART_S), max(0.0, both_s - RESTART_S)
 
 
 def _was_offered(then: Decision, registered: Mapping[str, Any]) -> bool:

@@ -20,13 +20,12 @@ from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
-from minder.offline.adoption.redecide import MOST_DECISIONS, decide_again
+from minder.offline.adoption.redecide import MOST_DECISIONS, RESTART_S, decide_again
 from minder.record.incidents import Ledger, kinds
 
 __all__ = ["Cost", "Rehearsal", "Rehearsed", "RehearsedJob", "cost_of", "rehearse_ledger", "rehearse_recordings", "rehearse_verdicts"]
 
 _SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}
-_RESTART_S = 30.0
 _TESTS = {"diagnose": "all tests passed, as is assumed", "replay": "the failure did not come back, as is assumed"}
 
 
@@ -79,8 +78,8 @@ class Rehearsal:
     unknown: tuple[str, ...]
 
 
+_UNSAVED = "work since the last checkpoint: policy.assumed_unsaved_s"
 _ASSUMED = (
-    "work since the last checkpoint: policy.assumed_unsaved_s",
     "which rungs of the ladder the site offers: those of this version, and tests while the job stands where launchers run it",
     "what the tests of a job would have found: no fault, so that the climb goes on",
 )
@@ -98,14 +97,21 @@ def rehearse_ledger(events: Sequence[LedgerEvent], config: PolicyConfig, job: st
             items.append(Rehearsed(events[index].incident or "", then, now, machines, gpus))
     items.sort(key=lambda item: item.now.time_s)
     past = cost_of([replace(item, now=item.then) for item in items if item.then is not None], config)
-    assumed = (*_ASSUMED, f"what else would have changed: the history stays as it was; the newest {MOST_DECISIONS} decisions of a job")
+    unsaved = "what a restart costs: what each decision reckoned with then, else policy.assumed_unsaved_s"
+    assumed = (
+        unsaved,
+        *_ASSUMED,
+        f"what else would have changed: the history stays as it was; the newest {MOST_DECISIONS} decisions of a job",
+    )
     return Rehearsal(tuple(items), cost_of(items, config), past, assumed)
 
 
 def rehearse_recordings(played: Iterable[Rehearsed], config: PolicyConfig) -> Rehearsal:
     """What `rehearse_verdicts` found in each of several recordings, as one."""
     items = tuple(played)
-    return Rehearsal(items, cost_of(items, config), None, (*_ASSUMED, "whether a machine that was evicted in a recording was at fault"))
+    return Rehearsal(
+        items, cost_of(items, config), None, (_UNSAVED, *_ASSUMED, "whether a machine that was evicted in a recording was at fault")
+    )
 
 
 def rehearse_verdicts(job: RehearsedJob, verdicts: Iterable[Verdict], config: PolicyConfig, where: str = "") -> list[Rehearsed]:
@@ -116,15 +122,18 @@ def rehearse_verdicts(job: RehearsedJob, verdicts: Iterable[Verdict], config: Po
 
 
 def cost_of(items: Iterable[Rehearsed], config: PolicyConfig) -> Cost:
-    """Of what each item decides now. An operation counts once."""
+    """Of what each item decides now. An operation counts once, and a machine goes once in an incident or recording: a ledger has
+    what it did afterwards because it was still there."""
     found: Counter[str] = Counter()
-    minutes, seen = 0.0, set[tuple[str, str, str]]()
+    minutes, seen, gone = 0.0, set[tuple[str, str, str]](), set[tuple[str, str]]()
     for item in items:
         decision = item.now
         key = (item.where, decision.operation_id, decision.action)
-        if key in seen:
+        leaving = {(item.where, machine) for machine in decision.machines} if decision.action == "evict" else set()
+        if key in seen or (leaving and leaving <= gone):
             continue
         seen.add(key)
+        gone |= leaving
         found[decision.action] += 1
         found["machines"] += len(decision.machines) if decision.action == "evict" else 0
         if decision.action in kinds.ACTS:
@@ -143,7 +152,7 @@ def cost_of(items: Iterable[Rehearsed], config: PolicyConfig) -> Cost:
 
 def _seconds(decision: Decision, gpus: int, config: PolicyConfig) -> float:
     """That the whole job loses by one action."""
-    return _RESTART_S + config.assumed_unsaved_s if decision.price is None else decision.price.acting_gpu_s / max(1, gpus)
+    return RESTART_S + config.assumed_unsaved_s if decision.price is None else decision.price.acting_gpu_s / max(1, gpus)
 
 
 def _sizes(job: str, events: Sequence[LedgerEvent]) -> tuple[int, int]:

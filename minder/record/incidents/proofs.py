@@ -1,4 +1,6 @@
-"""What probes prove of a machine, out of the ledger: what failed must pass before the machine is called proven again."""
+"""What probes prove of a machine, out of the ledger: what failed must pass before the machine is called proven again.
+
+Tests by pairs are a probe like the others here: a machine that is faulty with two others stays so until a pair test finds it good."""
 
 from __future__ import annotations
 
@@ -7,15 +9,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from minder.model.history import LedgerEvent
+from minder.model.pairs import NodeState
 from minder.model.probes import Judged
 from minder.record.incidents import kinds
+from minder.record.incidents.pairs import fold_pairs
 from minder.record.incidents.probes import fold_probes
 
 __all__ = ["PROOF_KINDS", "Proof", "ProofFold", "ProofState"]
 
 ProofState = Literal["passed", "unknown", "slow", "failed"]
-PROOF_KINDS = (kinds.PROBES, kinds.UNBARRED)
+PROOF_KINDS = (kinds.PROBES, kinds.PAIRS, kinds.UNBARRED)
 _JUDGED: tuple[Judged, ...] = ("pass", "slow", "fail")
+_OF_PAIR: dict[NodeState, Judged] = {"good": "pass", "slow": "slow", "faulty": "fail"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,15 @@ class ProofFold:
                 known = self._machines.setdefault(run.machine, _Machine())
                 known.verdicts |= {item.probe: (item.verdict, item.reason) for item in run.judgements if item.verdict in _JUDGED}
                 known.time_s = event.time_s if run.why == "standby" else known.time_s
+            for tests in fold_pairs([event]) if event.kind == kinds.PAIRS else ():
+                for node in tests.graph.nodes:
+                    if (word := _OF_PAIR.get(node.state)) is not None:
+                        self._machines.setdefault(node.machine, _Machine()).verdicts["pair"] = (word, node.reason)
+
+    def open_of(self, machine: str) -> tuple[str, ...]:
+        """Probes that failed or were slow when they were last judged, and have not passed since."""
+        known = self._machines.get(machine, _Machine())
+        return tuple(probe for probe, (verdict, _) in known.verdicts.items() if verdict != "pass")
 
     def of(self, machine: str) -> Proof:
         known = self._machines.get(machine)

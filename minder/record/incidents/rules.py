@@ -1,8 +1,8 @@
 """How often what a rule said was right: of the machines that it named, what tests and repairs found. Over all jobs of the ledger. Pure.
 
 One conclusion counts once, with the newest word on it; a person's outcome goes before a test's. A test that failed confirms. A test that
-passed is "no fault found", unless its order says what was repaired: then it says nothing of the machine as it was. Every rule that
-took part in a verdict is credited, or not, with it. A person restores a rule: then it is counted anew.
+passed is "no fault found" only where its order says that nothing was repaired: else it says nothing of the machine as it was. Every rule
+that took part in a verdict is credited, or not, with it. A person restores a rule: then it is counted anew.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RuleFold:
         self._said: dict[tuple[str, str], _Said] = {}  # by incident and machine
         self._newest: dict[str, str] = {}  # machine to the incident of its newest conclusion
         self._evictions: dict[str, tuple[str, tuple[str, ...]]] = {}  # operation to its incident and machines, until its result
-        self._tests: dict[str, tuple[str, bool]] = {}  # operation to its machine, and whether the order names a repair
+        self._tests: dict[str, tuple[str, bool]] = {}  # operation to its machine, and whether nothing was repaired before it
         self._restored: dict[tuple[str, str], tuple[int, float]] = {}  # by rule and tier: event id and time
         self._records: tuple[RuleRecord, ...] | None = None  # counted once, until something changes
 
@@ -53,7 +53,7 @@ class RuleFold:
         elif event.kind == kinds.RESULT:
             self._end(name, event)
         elif event.kind == kinds.RETEST_ASKED and name:
-            self._tests[name] = (str(payload.get("machine")), bool(str(payload.get("reason") or "").strip()))
+            self._tests[name] = (str(payload.get("machine")), payload.get("untouched") is True)
         elif event.kind == kinds.OUTCOME and payload.get("outcome") in (_RIGHT, _WRONG):
             machine = str(payload.get("machine"))
             by_person = not payload.get("test")
@@ -110,9 +110,9 @@ class RuleFold:
             if said is not None:
                 self._said[incident, machine] = replace(said, evicted=True)
                 self._records = None
-        machine, repaired = self._tests.pop(name, ("", True))
+        machine, untouched = self._tests.pop(name, ("", False))
         tested = not str(payload.get("detail") or "").startswith(NOT_TESTED)
-        if machine and tested and not (happened and repaired):
+        if machine and tested and (untouched or not happened):
             self._judge(self._newest.get(machine, ""), machine, _WRONG if happened else _RIGHT, event.time_s, by_person=False)
 
     def _judge(self, incident: str, machine: str, word: str, time_s: float, by_person: bool) -> None:

@@ -7,7 +7,8 @@ xid            the kernel reports an uncorrectable error of the machine's GPU (X
 crash-cascade  the same, and every peer dies of it within two seconds, so the job must run with in-place restart off (cascade.py)
 slow-cpu       a CPU quota on the machine's cgroup, a fraction of what the machine uses at that moment; a spare that is being
                prepared at low priority does not count: once it is ready, a quota that it had raised would slow nothing
-slow-link      token buckets on the data link, both directions
+slow-link      token buckets on the data link, both directions, a fraction of what the machine sends at that moment: a fixed rate that
+               holds up steps of a quarter of a second holds up none of a busy host's, which take longer than the data need
 dead-link      the data link drops everything, silently, both directions
 oom            a memory hog under a limit just above present use: the kernel kills the training process within its own limit
 machine-lost   both links cut, then everything on the machine killed, agent and launcher too
@@ -50,6 +51,8 @@ __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 SCRIPT_KINDS = ("exception", "nan")  # the training script does these, which its environment asks for
 _NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
 _HOG_DEADLINE_S = 20.0
+_LINK_LOOK_S = 2.0
+_IDLE_BIT = 500_000  # no link is made slower than this: connections would break, which is another fault
 _STICKY_S, _STICKY_IDLE_S = 2.0, 12.0
 _GONE = ("Z", "X", "")  # process states (proc(5)); "" has no entry any more
 
@@ -59,13 +62,15 @@ class Fault:
     """A fault and how bad it is.
 
     cpu_slowdown: the machine gets its present CPU use divided by this, so its part of every step takes at least so many times as long.
-    link_rate_bit: what is left of the data link, in bit/s. oom_margin_bytes: how far above present use the memory limit is set.
+    link_rate_bit: what is left of the data link at most, in bit/s. link_slowdown: the link gets what the machine sends at present divided
+    by this, if that is less. oom_margin_bytes: how far above present use the memory limit is set.
     disk_bytes_per_s: what the slow disk or store reads and writes. fsync_s: how long each sync takes there.
     """
 
     kind: str
     cpu_slowdown: float = 3.0
     link_rate_bit: int = 10_000_000
+    link_slowdown: float = 3.0
     oom_margin_bytes: int = 48 << 20
     disk_bytes_per_s: float = 10e6
     fsync_s: float = 0.05
@@ -222,10 +227,25 @@ def _slow_cpu(machine: LabMachine, fault: Fault) -> InjectionRecord:
 
 def _slow_link(machine: LabMachine, fault: Fault) -> InjectionRecord:
     network, label = _network(machine), machine.place.label
+    before = _sent_bytes(machine)
+    time.sleep(_LINK_LOOK_S)
+    use_bit = 8.0 * (_sent_bytes(machine) - before) / _LINK_LOOK_S
+    rate_bit = fault.link_rate_bit if use_bit < _IDLE_BIT else min(fault.link_rate_bit, max(_IDLE_BIT, int(use_bit / fault.link_slowdown)))
     now_s = time.time()
-    network.slow_data_link(label, fault.link_rate_bit)
-    detail = f"data link limited to {fault.link_rate_bit} bit/s"
+    network.slow_data_link(label, rate_bit)
+    detail = f"data link limited to {rate_bit} bit/s, use was {use_bit:.0f}"
     return InjectionRecord(fault.kind, machine.name, now_s, detail, lambda: network.restore_data_link(label))
+
+
+def _sent_bytes(machine: LabMachine) -> int:
+    """What the machine has sent over its data link so far: any of its processes sees its counters; 0 where it has none."""
+    for pid in machine.pids():
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/net/dev").read_text(encoding="utf-8").splitlines()
+            counted = (line.split(":")[1].split() for line in lines if line.strip().startswith(f"{machine.place.data_interface}:"))
+            if (found := next(counted, None)) is not None:
+                return int(found[8])  # proc(5): eight columns of what came, then bytes sent
+    return 0
 
 
 def _dead_link(machine: LabMachine, fault: Fault) -> InjectionRecord:

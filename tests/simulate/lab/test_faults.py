@@ -221,6 +221,31 @@ def test_slow_link_is_slow_both_ways_and_only_for_its_machine(lab, wait_until, t
 
 
 @pytest.mark.root
+def test_slow_link_leaves_a_fraction_of_what_the_machine_sends(lab, wait_until, tmp_path):
+    """Where the host is busy a job sends little, and a limit that is above that would slow nothing."""
+    first, second = lab.machines
+    listening(first, wait_until)
+    listening(second, wait_until)
+    paced = """
+import socket, sys, time
+link = socket.create_connection((sys.argv[1], 7001), timeout=10)
+while True:
+    link.send(bytes(10_000))
+    print("sent", flush=True)
+    time.sleep(0.02)
+"""
+    log = tmp_path / "paced"
+    first.spawn(python(paced, second.data_address), log_path=log)
+    wait_until(lambda: log.exists() and log.read_text().count("sent") > 20)
+    record = inject(lab, Fault("slow-link", link_rate_bit=1_000_000_000), 0)
+    words = record.detail.split()
+    rate_bit, use_bit = int(words[4]), int(words[-1])
+    assert use_bit > 1_500_000 and rate_bit == pytest.approx(use_bit / 3, abs=1), record.detail
+    assert bytes_per_s(second, first, tmp_path) < 1.5 * rate_bit / 8
+    record.undo()
+
+
+@pytest.mark.root
 def test_dead_link_is_silent_and_management_goes_on(lab, wait_until, tmp_path):
     first, second = lab.machines
     listening(first, wait_until)
