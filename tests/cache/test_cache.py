@@ -16,7 +16,7 @@ from minder.edge.cache.cache import Cache
 from minder.edge.cache.members import Member
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
 from minder.edge.cache.record import CHUNK_BYTES, RecordName, draft_path
-from minder.edge.cache.settings import CacheSettings, check_settings, parse_bytes
+from minder.edge.cache.settings import CacheSettings, cgroup_room, check_settings, parse_bytes
 from minder.model.errors import BadInputError, CheckpointError, NoAnswerError, WireError
 from tests.cache.conftest import TOKEN, Running
 
@@ -186,6 +186,33 @@ def test_a_memory_that_is_too_small_is_refused_before_the_first_step(start: Star
     with pytest.raises(BadInputError, match="have room for"):
         check_settings(settings)
     assert parse_bytes("512M") == 2**29
+
+
+@pytest.mark.parametrize(
+    ("lines", "files"),
+    [
+        ("0::/slurm/job_7/step_1\n", {"slurm/job_7/memory.max": "5000", "slurm/job_7/memory.current": "2000"}),
+        ("0::/\n", {"memory.max": "5000", "memory.current": "2500", "memory.stat": "inactive_file 500"}),
+        (
+            "4:memory:/pod/cache\n0::/\n",
+            {
+                "memory/pod/cache/memory.limit_in_bytes": str(2**63 - 4096), "memory/pod/cache/memory.usage_in_bytes": "1",
+                "memory/pod/memory.limit_in_bytes": "5000", "memory/pod/memory.usage_in_bytes": "2000",
+            },
+        ),
+        ("1:cpu:/pod\n0::/\n", {"memory.max": "max", "memory.current": "2000"}),
+        ("0::/../../kubepods/pod1\n", {}),
+    ],
+    ids=["a Slurm job's", "a container's, which sees itself only", "a pod's in the older hierarchy", "no limit", "not to be seen"],
+)  # fmt: skip
+def test_limits_of_the_cgroups_above_a_cache_are_limits_of_its_memory(lines: str, files: dict[str, str], tmp_path: Path) -> None:
+    own, root = tmp_path / "own", tmp_path / "root"
+    own.write_text(lines)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    limited = any("5000" in text for text in files.values())
+    assert list(cgroup_room(own, root)) == ([3000] if limited else [])
 
 
 def test_a_full_cache_takes_no_further_body_and_no_backup(start: Start) -> None:

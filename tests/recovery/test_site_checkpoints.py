@@ -40,6 +40,23 @@ def _old_megatron(folder: Path) -> None:
     _file(folder / "latest_checkpointed_iteration.txt", "20")
 
 
+def _megatron_of_dcp(folder: Path) -> None:
+    """Its formats torch_dcp and fsdp_dtensor: no metadata.json."""
+    for step in (10, 20, 30):
+        _file(folder / f"iter_{step:07d}" / "__0_0.distcp")
+    for step in (10, 20):
+        _file(folder / f"iter_{step:07d}" / ".metadata")
+    _file(folder / "latest_checkpointed_iteration.txt", "30")
+
+
+def _megatron_core_alone(folder: Path) -> None:
+    """A loop of one's own around dist_checkpointing writes no file beside the folders."""
+    for step in (20, 30):
+        for name in ("common.pt", ".metadata", "__0_0.distcp"):
+            _file(folder / f"iter_{step:07d}" / name)
+    _file(folder / "iter_0000020" / "metadata.json")
+
+
 def _deepspeed(folder: Path) -> None:
     for step in (20, 30):
         _file(folder / f"global_step{step}" / "mp_rank_00_model_states.pt")
@@ -56,7 +73,26 @@ def _lightning(folder: Path) -> None:
     _file(folder / "epoch=2-step=30.ckpt", "")
 
 
-@pytest.mark.parametrize("write", [_torchtitan, _megatron, _old_megatron, _deepspeed, _hugging_face, _lightning])
+def _sharded_lightning(folder: Path) -> None:
+    for step in (20, 30):
+        for name in ("__0_0.distcp", ".metadata"):
+            _file(folder / f"epoch=1-step={step}.ckpt" / name)
+    _file(folder / "epoch=1-step=20.ckpt" / "meta.pt")
+
+
+def _lightning_with_deepspeed(folder: Path) -> None:
+    for step in (20, 30):
+        _file(folder / f"epoch=1-step={step}.ckpt" / "checkpoint" / "mp_rank_00_model_states.pt")
+    _file(folder / "epoch=1-step=20.ckpt" / "latest", "checkpoint")
+
+
+_WRITERS = [
+    _torchtitan, _megatron, _old_megatron, _megatron_of_dcp, _megatron_core_alone, _deepspeed, _hugging_face, _lightning,
+    _sharded_lightning, _lightning_with_deepspeed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", _WRITERS)
 def test_the_newest_complete_step_counts_and_what_its_writer_did_not_finish_does_not(write: Callable[[Path], None], tmp_path: Path) -> None:
     write(tmp_path)
     assert newest_site_step(tmp_path) == 20
@@ -64,7 +100,7 @@ def test_the_newest_complete_step_counts_and_what_its_writer_did_not_finish_does
     assert newest.step == 30 and newest.missing
 
 
-@pytest.mark.parametrize("write", [_torchtitan, _megatron, _old_megatron, _deepspeed, _hugging_face, _lightning])
+@pytest.mark.parametrize("write", _WRITERS)
 def test_a_pinned_step_outlives_its_writers_rotation(write: Callable[[Path], None], tmp_path: Path) -> None:
     write(tmp_path)
     kept = pin(tmp_path, 20)
@@ -87,6 +123,14 @@ def test_shards_of_one_machine_are_not_called_complete(tmp_path: Path) -> None:
     (found,) = site_checkpoints(tmp_path)
     assert (found.step, found.format, found.missing, len(found.paths)) == (20, "NVRx", None, 3)
     assert newest_site_step(tmp_path) is None
+
+
+def test_weights_alone_are_nothing_to_go_on_with(tmp_path: Path) -> None:
+    _torchtitan(tmp_path)
+    _file(tmp_path / "step-40" / "model-00001-of-00001.safetensors")  # torchtitan's last step, for Hugging Face
+    _file(tmp_path / "step-40" / "model.safetensors.index.json")
+    assert "weights only" in str(site_checkpoints(tmp_path)[0].missing)
+    assert newest_site_step(tmp_path) == 20
 
 
 def test_a_folder_without_checkpoints_has_none(tmp_path: Path) -> None:

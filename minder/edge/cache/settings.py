@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from minder.edge.cache.folder import foreign_files
-from minder.model.errors import BadInputError
+from minder.edge.exporters.cgroup import Cgroup
+from minder.edge.exporters.procfs import read_text
+from minder.model.errors import BadInputError, ConfigError
 from minder.model.names import check_job_name, check_machine_name
 from minder.model.private import make_private, replace_private
 from minder.wire.addresses import is_loopback
 from minder.wire.token_files import Token
 
-__all__ = ["CacheSettings", "check_settings", "default_folder", "parse_bytes"]
+__all__ = ["CacheSettings", "cgroup_room", "check_settings", "default_folder", "parse_bytes"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kMGT]?)i?B?")
 _UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -75,8 +78,8 @@ def check_settings(settings: CacheSettings) -> None:
     there = _room_bytes(settings.folder)
     if not 0 < settings.max_bytes <= there:
         raise BadInputError(
-            f"--max-bytes {settings.max_bytes}: {settings.folder} and this machine's memory have room for {there} bytes; give less, "
-            "or a machine with more memory"
+            f"--max-bytes {settings.max_bytes}: {settings.folder}, this machine's memory and the memory limits of this process's cgroup "
+            f"have room for {there} bytes; give less, or more memory"
         )
 
 
@@ -103,7 +106,7 @@ def _room_bytes(folder: Path) -> int:
     """What the file system and the memory still take, and what records of an earlier cache take already."""
     status = os.statvfs(folder)
     own = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
-    return min(status.f_bavail * status.f_frsize, _available_bytes()) + own
+    return min(status.f_bavail * status.f_frsize, _available_bytes(), *cgroup_room()) + own
 
 
 def _available_bytes() -> int:
@@ -111,3 +114,19 @@ def _available_bytes() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 2**63
+
+
+def cgroup_room(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """What each memory limit above this process leaves: of its container, pod, Slurm step or unit. Named memory counts to them too."""
+    for line in (read_text(str(own)) or "").splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        for path in (Path(name), *Path(name).parents):
+            try:
+                group = Cgroup(str(path), root)
+            except ConfigError:
+                continue  # the host's path, seen from a container
+            use = group.read()
+            if use.memory_limit_bytes is not None and use.memory_bytes is not None:
+                yield max(0, use.memory_limit_bytes - use.memory_bytes)

@@ -1,8 +1,8 @@
 """Checkpoints that other programs wrote into a folder: which there are, whether each is complete, how old it is, and keeping one.
 
-Known by what their writers document: torchtitan and plain DCP (step-N), Megatron's dist_ckpt and its older format (iter_N), DeepSpeed
-(global_stepN), Hugging Face's Trainer (checkpoint-N), Lightning (*step=N*.ckpt), NVRx's local checkpoints (RANK/iter_N_RANK_local.pt) and
-minder's own. Standard library only, and nothing is unpickled: what is inside of the files is not looked at.
+Known by what their writers document: torchtitan and plain DCP (step-N), Megatron's four formats (iter_N), DeepSpeed (global_stepN),
+Hugging Face's Trainer (checkpoint-N), Lightning (*step=N*.ckpt, a file or a folder), NVRx's local checkpoints (RANK/iter_N_RANK_local.pt)
+and minder's own. Standard library only, and nothing is unpickled: what is inside of the files is not looked at.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def as_rows(found: list[SiteCheckpoint], now_s: float) -> list[list[str]]:
 def _look(entry: Path, is_pinned: bool) -> SiteCheckpoint | None:
     for name, pattern, missing in _FORMATS:
         match = pattern.fullmatch(entry.name)
-        if match is not None and entry.is_dir() == (name != "Lightning"):
+        if match is not None and (entry.is_dir() or name == "Lightning"):
             step = int(match[1])
             return SiteCheckpoint(step, name, (entry,), "" if is_pinned else missing(entry, step), _written_s([entry]), is_pinned)
     return None
@@ -117,19 +117,28 @@ def _own(path: Path, step: int) -> str:
 
 def _dcp(path: Path, step: int) -> str:
     """DCP writes .metadata last, when all ranks have written."""
+    if any(path.glob("model*.safetensors*")) and not any(path.glob("*.distcp")):
+        return "it has weights only (safetensors), and no optimiser to go on with"
     if not (path / ".metadata").is_file():
         return "it has no .metadata, which its writer adds last"
     return "" if any(path.glob("*.distcp")) else "it has no .distcp file"
 
 
 def _megatron(path: Path, step: int) -> str:
-    """metadata.json ends a dist_ckpt. The file beside the folders names the newest step that is whole, in both formats."""
-    newest = _text(path.parent / "latest_checkpointed_iteration.txt")
-    if not newest.isdigit() or int(newest) < step:
+    """metadata.json ends a torch_dist folder, DCP's .metadata a torch_dcp or fsdp_dtensor one, which has no common.pt. Megatron's own loop
+    then names the newest whole step in a file beside the folders, in every format; a loop of one's own around megatron-core has none."""
+    tracker = path.parent / "latest_checkpointed_iteration.txt"
+    newest = _text(tracker)
+    has_tracker = tracker.exists()
+    if has_tracker and (not newest.isdigit() or int(newest) < step):
         return f"latest_checkpointed_iteration.txt says {newest or 'nothing'}"
     if any(path.glob("mp_rank_*")):
+        return "" if has_tracker else "latest_checkpointed_iteration.txt is missing"
+    if (path / "metadata.json").is_file():
         return ""
-    return "" if (path / "metadata.json").is_file() else "it has no metadata.json, which its writer adds last"
+    if (path / "common.pt").exists() or not any(path.glob("*.distcp")):
+        return "it has no metadata.json, which its writer adds last"
+    return _dcp(path, step)
 
 
 def _deepspeed(path: Path, step: int) -> str:
@@ -144,7 +153,12 @@ def _hugging_face(path: Path, step: int) -> str:
 
 
 def _lightning(path: Path, step: int) -> str:
-    return "" if path.stat().st_size else "it is empty"
+    """A file; or, of a sharded strategy, a folder of DCP's, which meta.pt ends; or one of DeepSpeed's, which latest ends."""
+    if not path.is_dir():
+        return "" if path.stat().st_size else "it is empty"
+    if (path / "checkpoint").is_dir():
+        return "" if (path / "latest").is_file() else "it has no file latest, which its writer adds last"
+    return _dcp(path, step) or ("" if (path / "meta.pt").is_file() else "it has no meta.pt, which its writer adds last")
 
 
 _FORMATS: tuple[tuple[str, re.Pattern[str], Callable[[Path, int], str]], ...] = (

@@ -1,0 +1,195 @@
+"""The real torchtitan and the real Megatron, where somebody has put them beside the environment; they are no dependency of the project.
+
+pip install --no-deps --target FOLDER megatron-core torchtitan tyro einops typeguard docstring-parser spmd_types torch_checkpointing, then
+PYTHONPATH=FOLDER. Other tests know these programs by the form of their folders only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.edge.checkpoint.site import newest_site_step, pin, site_checkpoints
+from tests.cache.conftest import Running
+
+pytestmark = [pytest.mark.package("torch"), pytest.mark.lab, pytest.mark.timeout(420)]
+
+_RANKS = """
+import json, os, sys, warnings
+from datetime import timedelta
+import torch, torch.distributed as dist
+warnings.filterwarnings("ignore")
+{imports}
+
+def begin(rank, size, folder, phase):
+    store = dist.FileStore(f"{{folder}}/meet-{{phase}}")
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=120))
+
+{body}
+
+size, children = 2, []
+for rank in range(size):
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(1, json.dumps({{"rank": rank, **live(rank, size, *sys.argv[1:])}}).encode() + b"\\n")
+            status = 0
+        except BaseException:
+            import traceback; traceback.print_exc()
+        finally:
+            sys.stderr.flush(); os._exit(status)
+    children.append(child)
+for _ in range(size):
+    if os.wait()[1]:
+        for child in children:
+            os.kill(child, 9)
+        sys.exit(1)
+"""
+
+_TORCHTITAN_IMPORTS = """
+import torch.distributed.fsdp
+from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+from minder.edge.checkpoint.torchtitan import MemoryCheckpointManager
+"""
+_TORCHTITAN = """
+class Loader:
+    def __init__(self): self.taken = 0
+    def state_dict(self): return {"dp_rank": str(self.taken).encode(), "world_size": 2}
+    def load_state_dict(self, state): self.taken = int(state["dp_rank"])
+
+class Numbers:
+    def __init__(self): self.step = 0
+    def state_dict(self): return {"step": torch.tensor(self.step, dtype=torch.int32)}
+    def load_state_dict(self, state): self.step = int(state["step"])
+
+def live(rank, size, sockets, folder, phase):
+    os.environ["MINDER_CACHE_SOCKET"] = json.loads(sockets)[rank]
+    begin(rank, size, folder, phase)
+    torch.manual_seed(0 if phase == "first" else 1)  # what is loaded counts, not how it began
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+    torch.distributed.fsdp.fully_shard(model)
+    config = default_adamw(lr=0.01)
+    config.implementation = "for-loop"
+    optimizers = config.build(model_parts=[model])
+    schedulers = LRSchedulersContainer.Config(warmup_steps=3).build(optimizers=optimizers, training_steps=10)
+    loader, numbers = Loader(), Numbers()
+    settings = MemoryCheckpointManager.Config(enable=True, interval=3, async_mode="async", folder="checkpoint", last_save_model_only=False)
+    manager = settings.build(
+        dataloader=loader, model_parts=[model], optimizers=optimizers, lr_schedulers=schedulers,
+        states={"train_state": numbers}, sd_adapter=None, base_folder=folder,
+    )
+    manager.load()
+    begun, losses = numbers.step, {}
+    while numbers.step < 10:
+        numbers.step += 1
+        loader.taken += 8
+        generator = torch.Generator().manual_seed(1000 * loader.taken + rank)
+        optimizers.zero_grad()
+        loss = (model(torch.randn(8, 16, generator=generator)) + torch.rand(1)).square().mean()
+        loss.backward()
+        manager.maybe_wait_for_staging()
+        optimizers.step()
+        schedulers.step()
+        losses[numbers.step] = loss.item().hex()
+        if numbers.step <= 8:
+            manager.save(numbers.step)
+    error = None if manager.memory is None else manager.memory.wait()
+    manager.maybe_wait_for_saving()
+    manager.close()
+    return {"begun": begun, "losses": losses, "error": None if error is None else str(error), "taken": loader.taken}
+"""
+
+_MEGATRON_IMPORTS = """
+from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing import ShardedTensor
+torch.cuda.current_device, torch.cuda.synchronize = lambda: torch.device("cpu"), lambda: None  # it asks for its GPU without a look
+"""
+_MEGATRON = """
+def state(rank, size, value):
+    part = ShardedTensor.from_rank_offsets("weight", torch.full((4, 8), float(value + rank)), (0, rank, size))
+    return {"weight": part, "iteration": value}
+
+def live(rank, size, folder, phase):
+    begin(rank, size, folder, phase)
+    if phase == "load":
+        found = dist_checkpointing.load(state(rank, size, 0), folder + "/pinned/iter_0000010")
+        return {"first": found["weight"][0, 0].item(), "iteration": found["iteration"]}
+    for step in (10, 20, 30):
+        path = f"{folder}/iter_{step:07d}"
+        if rank == 0:
+            os.mkdir(path)
+        dist.barrier()
+        request = dist_checkpointing.save(state(rank, size, step), path, async_sharded_save=step == 30)
+        if request is not None and request.async_fn is not None:
+            request.async_fn(*request.async_fn_args)  # all is written; the job ends before it is made complete
+        dist.barrier()
+    return {}
+"""
+
+
+def _need(*modules: str) -> None:
+    for module in modules:
+        try:
+            found = importlib.util.find_spec(module)
+        except ImportError:
+            found = None
+        if found is None:
+            pytest.skip(f"needs {module} beside the environment: see the first lines of {Path(__file__).name}")
+
+
+def _run(imports: str, body: str, *arguments: str) -> dict[int, dict[str, Any]]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MINDER_PARALLELISM": json.dumps({"data": 2})}
+    command = [sys.executable, "-c", _RANKS.format(imports=imports, body=body), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {row.pop("rank"): row for row in rows}
+
+
+def test_torchtitan_goes_on_from_memory_after_a_machine_is_lost(start: Callable[..., Running], tmp_path: Path) -> None:
+    _need("torchtitan", "tyro")
+    caches = [start(f"m{index}") for index in range(2)]
+
+    def run(phase: str) -> dict[int, dict[str, Any]]:
+        sockets = json.dumps([str(cache.settings.socket_path) for cache in caches])
+        return _run(_TORCHTITAN_IMPORTS, _TORCHTITAN, sockets, str(tmp_path), phase)
+
+    whole = run("first")
+    assert [found["error"] for found in whole.values()] == [None, None]
+    kept = [(each.step, each.format, each.missing) for each in site_checkpoints(tmp_path / "checkpoint")]
+    assert kept == [(6, "DCP", ""), (3, "DCP", "")]
+    caches[1].stop()
+    caches[1].cache.memory.remove()
+    caches[1] = start("s1")
+    for rank, found in run("second").items():
+        assert (found["begun"], found["taken"]) == (8, 80)
+        assert found["losses"] == {step: loss for step, loss in whole[rank]["losses"].items() if int(step) > 8}
+    for index in range(2):  # memory goes with the power, the folder is left
+        caches[index].stop()
+        caches[index].cache.memory.remove()
+        caches[index] = start(f"n{index}")
+    assert [found["begun"] for found in run("third").values()] == [6, 6]
+
+
+def test_megatrons_folders_are_listed_as_megatron_itself_takes_them(tmp_path: Path) -> None:
+    _need("megatron.core")
+    _run(_MEGATRON_IMPORTS, _MEGATRON, str(tmp_path), "save")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("20")
+    assert [(each.step, each.format, bool(each.missing)) for each in site_checkpoints(tmp_path)] == [
+        (30, "Megatron", True), (20, "Megatron", False), (10, "Megatron", False),
+    ]  # fmt: skip
+    assert newest_site_step(tmp_path) == 20
+    pin(tmp_path, 10)
+    shutil.rmtree(tmp_path / "iter_0000010")
+    loaded = _run(_MEGATRON_IMPORTS, _MEGATRON, str(tmp_path), "load")
+    assert loaded == {rank: {"first": 10.0 + rank, "iteration": 10} for rank in (0, 1)}
