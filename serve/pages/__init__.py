@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -13,7 +13,7 @@ from serve.pages import fleet, incident, job, lists, operations, provider, sign_
 from serve.pages.errors import sign_in_first
 from serve.pages.session import SignInNeeded
 
-__all__ = ["add_pages"]
+__all__ = ["add_pages", "add_rooms"]
 
 _STATIC = Path(__file__).parent.parent / "static"
 
@@ -27,9 +27,13 @@ class _Static(StaticFiles):
         return answer
 
 
-def add_pages(app: FastAPI) -> None:
+def add_rooms(router: APIRouter) -> None:
     """Pages lie beside /v1, and outside of its contract."""
     for room in (sign_in, provider, fleet, lists, incident, job, operations, track_record):
-        app.include_router(room.router, include_in_schema=False)
+        router.include_router(room.router, include_in_schema=False)
+
+
+def add_pages(app: FastAPI) -> None:
+    """What pages need of an application besides their routes."""
     app.add_exception_handler(SignInNeeded, sign_in_first)
     app.mount("/static", _Static(directory=_STATIC), name="static")
