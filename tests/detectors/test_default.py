@@ -51,7 +51,7 @@ def test_each_fault_kind_is_found(generator: ModuleType, fault: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_healthy_job_accuses_nobody(generator: ModuleType, seed: int) -> None:
-    recipe = generator.Recipe(seed=seed, machines=(4, 8, 24)[seed], pipeline=(1, 2, 4)[seed], interval_s=5.0, duration_s=1500)
+    recipe = generator.Recipe(seed=seed, machines=(4, 8, 24)[seed], pipeline=(1, 2, 4)[seed], interval_s=10.0, duration_s=1500)
     assert accusations(generator.generate(recipe)) == []
 
 
@@ -77,14 +77,14 @@ def test_silence_alone_accuses_nobody_but_silence_with_a_stall_does(generator: M
 def test_a_checkpoint_right_before_the_fault_only_delays(generator: ModuleType) -> None:
     """Whatever the checkpoints of the seeds are, plain faults at 1 Hz are named within two minutes."""
     for seed in (1, 2):
-        recipe = generator.Recipe(seed=seed, fault="hang", machines=8, pipeline=1, interval_s=1.0, duration_s=520, onset_s=330.0)
+        recipe = generator.Recipe(seed=seed, fault="hang", machines=8, pipeline=1, interval_s=1.0, duration_s=460, onset_s=330.0)
         columns = generator.generate(recipe)
         found = accusations(columns)
         assert {verdict.machines for verdict in found} == {(columns.culprit,)}
         assert found[0].time_s - columns.onset_s <= 120.0
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6), fault=st.sampled_from(STALLS + SLOWS), nuisance=st.sampled_from(["wander", "skewed_clock", "late_dark"]))
 def test_cutting_a_recording_at_its_verdict_gives_the_same_verdict(generator: ModuleType, seed: int, fault: str, nuisance: str) -> None:
     recipe = generator.Recipe(
