@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from minder.model.errors import IdentityError
 
-__all__ = ["Claim", "Join", "MachineMap", "Ownership", "bare_host", "folded", "short_name", "target_name"]
+__all__ = ["Claim", "Given", "Join", "MachineMap", "Ownership", "bare_host", "folded", "short_name", "target_name"]
 
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:\[\]]*:[0-9a-fA-F:.\[\]]*")
 _AT_ONCE_S = 60.0  # two machines that answered to one key within this time both do
@@ -190,6 +191,14 @@ class MachineMap:
         return shown + (f", and {', '.join(self.join_series())} do not know it" if self.joins else "")
 
 
+class Given(NamedTuple):
+    """What a target gives: a metric of a machine, or of one of its devices."""
+
+    machine: str
+    metric: str
+    device: str | None
+
+
 @dataclass(slots=True, eq=False)
 class Claim:
     """One target gave one or more of a machine's metrics, all of them last at time_s."""
@@ -203,11 +212,11 @@ class Ownership:
     """Which target speaks for a machine's metric. A target may hand over to another (it moved), but not get it back at once."""
 
     def __init__(self) -> None:
-        self._owner: dict[tuple[str, str, str | None], Claim] = {}
-        self._former: dict[tuple[str, str, str | None], tuple[str, float]] = {}
+        self._owner: dict[Given, Claim] = {}
+        self._former: dict[Given, tuple[str, float]] = {}
 
-    def claim(self, keys: Iterable[tuple[str, str, str | None]], target: str, time_s: float, before: Claim | None = None) -> Claim:
-        """A target gave each (machine, metric, device) at a time; times rise. Raises IdentityError if two targets take turns.
+    def claim(self, keys: Iterable[Given], target: str, time_s: float, before: Claim | None = None) -> Claim:
+        """A target gave each of them at a time; times rise. Raises IdentityError if two targets take turns.
 
         before: what this returned for the same keys and target last; while it holds, they are not looked at one by one.
         """
@@ -219,15 +228,15 @@ class Ownership:
             self._take(key, made)
         return made
 
-    def _take(self, key: tuple[str, str, str | None], made: Claim) -> None:
+    def _take(self, key: Given, made: Claim) -> None:
         owner = self._owner.get(key)
         if owner is not None and owner.target != made.target:
             former = self._former.get(key)
             same_time = made.time_s == owner.time_s
             if same_time or (former is not None and former[0] == made.target and made.time_s - former[1] < _RECLAIM_S):
                 raise IdentityError(
-                    f"targets {owner.target} and {made.target} both map to machine {key[0]} and both give {key[1]}: give them different "
-                    "machines in telemetry.machine_map, or narrow telemetry.selector to one of them"
+                    f"targets {owner.target} and {made.target} both map to machine {key.machine} and both give {key.metric}: give them "
+                    "different machines in telemetry.machine_map, or narrow telemetry.selector to one of them"
                 )
             self._former[key] = (owner.target, owner.time_s)
         if owner is not None:

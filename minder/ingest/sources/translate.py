@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from minder.ingest.sources.blank import BLANK_FLOOR, BLANK_RANGES, is_blank, is_saturated
 from minder.ingest.sources.exposition import Layout
-from minder.ingest.sources.identity import Claim, MachineMap, Ownership, target_name
+from minder.ingest.sources.identity import Claim, Given, MachineMap, Ownership, target_name
 from minder.ingest.sources.mapping import MetricMapping, Rule
 from minder.model.errors import IdentityError
 from minder.model.metrics import find_metric
@@ -93,7 +93,7 @@ class _Sheet:
     bindings: tuple[_Binding, ...]
     places: tuple[_Place, ...]
     metrics: tuple[tuple[str, int], ...]  # each once, with its rule
-    keys: tuple[tuple[str, str, str | None], ...]
+    keys: tuple[Given, ...]
     time_s: float
     known: list[float | None]  # of the last page, in the order of lines
     claim: Claim | None = None
@@ -247,7 +247,7 @@ class Translator:
             rule = self._rules[index]
             if not self._is_preferred(machine, rule.metric, index, time_s):
                 continue
-            if not self._speaks(rule.metric, (machine, rule.metric, device), target, time_s):
+            if not self._speaks(Given(machine, rule.metric, device), target, time_s):
                 continue
             value = self._combine(rule, cell, (machine, index, device))
             if value is not None:
@@ -255,13 +255,13 @@ class Translator:
         found = [Sample(time_s, machine, values, device) for device, values in by_device.items() if values]
         return found or [Sample(time_s, machine, {})]  # it answered, though it said nothing that we know yet
 
-    def _speaks(self, metric: str, key: tuple[str, str, str | None], target: str, time_s: float) -> bool:
+    def _speaks(self, key: Given, target: str, time_s: float) -> bool:
         """Whether this target gives it. Of several exporters of a machine (one for each half of its devices) the first speaks of scrapes.
         Raises IdentityError where two give one metric."""
         try:
             self._ownership.claim([key], target, time_s)
         except IdentityError:
-            if metric in _OF_SCRAPES:
+            if key.metric in _OF_SCRAPES:
                 return False
             raise
         return True
@@ -331,7 +331,7 @@ class Translator:
                 single = len(sides[0]) == 1 and not sides[1] and not (rule.over or rule.complement or rule.saturates)
                 scale = rule.scale if single and rule.kind != "counter" else None
                 places.append(_Place(device, rule.metric, index, (tuple(sides[0]), tuple(sides[1])), scale))
-        keys = tuple((machine or "", place.metric, place.device) for place in places)
+        keys = tuple(Given(machine or "", place.metric, place.device) for place in places)
         lines, bindings = tuple(line for line, _ in used), tuple(binding for _, binding in used)
         known = [binding.last_value for binding in bindings]
         return _Sheet(page.layout, machine or "", target, lines, bindings, tuple(places), tuple(least.items()), keys, time_s, known)
@@ -346,7 +346,7 @@ class Translator:
         sheet.time_s, sheet.known = time_s, known
         left = {metric for metric, index in sheet.metrics if not self._is_preferred(sheet.machine, metric, index, time_s)}
         if left:
-            self._ownership.claim([key for key in sheet.keys if key[1] not in left], sheet.target, time_s)
+            self._ownership.claim([key for key in sheet.keys if key.metric not in left], sheet.target, time_s)
         else:
             sheet.claim = self._ownership.claim(sheet.keys, sheet.target, time_s, sheet.claim)
         by_device: dict[str | None, dict[str, float]] = {None: {}}
