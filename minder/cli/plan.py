@@ -63,7 +63,7 @@ def ettr(
     without: Annotated[
         list[str] | None,
         typer.Option(
-            help="Leave a mechanism out: detection, over_eviction, diagnosis, standbys, in_place, every_step, update or shrink; "
+            help="Leave a mechanism out: detection, over_eviction, diagnosis, standbys, in_place, memory, spaced, update or shrink; "
             "may be given several times."
         ),
     ] = None,

@@ -42,7 +42,7 @@ class JobConfig(Table):
     peer. environment: variables that the ranks get besides. step_pattern: regular expression with a group `step` for the lines of
     the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
     MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial;
-    "memory" where the script uses Checkpointer("memory"): every step is kept, at peers.
+    "memory" where the script uses Checkpointer("memory"): steps are kept at peers.
     min_machines: with no standby left, the job goes on without the replicas of a machine that is evicted, down to so many machines; not
     set: it waits for a standby. checkpoints_any_size: whether the job's checkpoints can be read by another number of ranks; not set: as the
     newest one in checkpoint_dir says, and where none says it the job keeps its size. grow_after_s: a job that is short is started again

@@ -67,6 +67,24 @@ def test_training_goes_on_exactly_as_it_would_have(cache: Running, options: dict
     assert ([_train(fresh) for _ in range(4)], random.random()) == expected
 
 
+def test_a_loop_may_offer_each_step_where_every_third_is_saved(cache: Running, tmp_path: Path) -> None:
+    state, checkpoints = _state(1), Checkpointer("memory", every=3)
+    wanted: list[Any] = []
+    for step in range(1, 9):
+        _train(state)
+        checkpoints.save(step, state)
+        if step == 6:
+            wanted = [parameter.detach().clone() for parameter in state["model"].parameters()]
+    assert checkpoints.wait() is None and [step for step in range(9) if checkpoints.is_due(step)] == [0, 3, 6]
+    fresh = _state(2)
+    assert Checkpointer("memory").load_latest(fresh) == 6
+    assert all(torch.equal(a, b) for a, b in zip(wanted, fresh["model"].parameters(), strict=True))
+    with pytest.raises(CheckpointError, match="give a multiple of every=3"):
+        Checkpointer("memory", every=3, flush_dir=tmp_path, flush_every=100)
+    with pytest.raises(CheckpointError, match="every=0"):
+        Checkpointer("memory", every=0)
+
+
 def test_every_step_while_training_goes_on_is_that_steps_state(cache: Running) -> None:
     state, checkpoints = _state(1), Checkpointer("memory")
     wanted: dict[int, list[Any]] = {}

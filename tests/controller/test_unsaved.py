@@ -57,6 +57,13 @@ def test_the_newest_manifest_counts(run: Callable[..., JobTracker], tmp_path: Pa
     assert unsaved_s(tracker, look.newest_step, ASSUMED_S) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(("newest", "lost"), [(100, 1), (99, 1), (96, 4), (94, 6)], ids=str)
+def test_a_job_that_keeps_some_steps_in_memory_loses_those_since(run: Callable[..., JobTracker], newest: int, lost: int) -> None:
+    """As its caches say, by their launchers."""
+    states = [{"kept": [{"step": newest, "generation": 1, "update": 0, "skipped": "", "time_s": 50.0}], "now_s": 51.0}, {}]
+    assert JobWork(None, checkpoints="memory").unsaved_s(run(100), ASSUMED_S, states) == pytest.approx(lost * 2.0)
+
+
 def test_a_job_that_keeps_every_step_in_memory_loses_one(run: Callable[..., JobTracker]) -> None:
     assert JobWork(None, checkpoints="memory").unsaved_s(run(100), ASSUMED_S) == pytest.approx(2.0)
     assert JobWork(None, checkpoints="memory").unsaved_s(run(0), ASSUMED_S) == ASSUMED_S  # no step is known yet

@@ -85,7 +85,7 @@ def context_maker(
             gpus=len(state.rank_machine) or 1,
             largest_group=group,
             answering=frozenset(machine for machine, view in views.items() if _answers(view)),
-            since_checkpoint_s=work.unsaved_s(tracker, config.assumed_unsaved_s),
+            since_checkpoint_s=work.unsaved_s(tracker, config.assumed_unsaved_s, map(fleet.launcher_state, sorted(in_job))),
             expected_restart_s=restart_s(tracker, math.inf if watched is not None else state.generation_start_s),
             workers_dead=(dead and state.phase in ("running", "starting")) or state.phase == "suspended",
             machines_lost=lost,

@@ -26,7 +26,7 @@ States = Iterable[Mapping[str, Any]]
 
 class JobWork:
     """What of the job's work is saved in `checkpoint_dir` (None: unknown where), where checkpoints lie ("shared", "local" to each machine,
-    "memory": every step, at peers), and the step at which the job is done (None: unknown). sizes: how small the job may become (None: it
+    "memory": at peers), and the step at which the job is done (None: unknown). sizes: how small the job may become (None: it
     keeps its size). any_size: whether its checkpoints are read at another size; None: as they say themselves."""
 
     def __init__(
@@ -66,10 +66,13 @@ class JobWork:
             return (in_folder or None) if self.in_memory else in_folder
         return [*((each.step, each.update) for each in kept), *(in_folder or ())]
 
-    def unsaved_s(self, tracker: JobTracker, assumed_s: float) -> float:
-        """Seconds of work that a restart would lose: of a job that keeps every step in memory, one step."""
+    def unsaved_s(self, tracker: JobTracker, assumed_s: float, states: States = ()) -> float:
+        """Seconds of work that a restart would lose: of a job that keeps its steps in memory, those since the newest that its caches hold,
+        and one step at least; where they do not say, one. states: as in `saved`."""
         if self.in_memory and math.isfinite(tracker.steps.typical_s):
-            return tracker.steps.typical_s
+            kept = kept_in_memory(states)
+            since = tracker.steps.step - kept[0].step if kept else 1.0
+            return max(1.0, since if math.isfinite(since) else 1.0) * tracker.steps.typical_s
         return unsaved_s(tracker, self.checkpoints.newest_step, assumed_s)
 
 

@@ -34,7 +34,9 @@ _MEMORY = "memory"
 class Checkpointer:
     """Saves and loads the state of one job: in one folder that all its machines share, or, with "memory", in the machines' own memory.
 
-    process_group: the ranks that save together (default: all); a gloo group of its own is made for them. timeout_s: how long a rank
+    every: `save` takes only steps that it divides, so a loop may offer each: a failure costs so many steps at most, and saves so many times
+    less (`minder plan ettr` says which number loses least). process_group: the ranks that save together (default: all); a gloo group of
+    its own is made for them. timeout_s: how long a rank
     waits for the slowest one. Without torch.distributed it serves one process.
 
     Of a folder: keep: complete checkpoints that stay (at least 3). sync_files=False leaves flushing to the kernel: after a power failure
@@ -59,6 +61,7 @@ class Checkpointer:
         keep: int = 3,
         process_group: dist.ProcessGroup | None = None,
         *,
+        every: int = 1,
         sync_files: bool = True,
         timeout_s: float = 600.0,
         any_size: bool = True,
@@ -70,6 +73,11 @@ class Checkpointer:
         once_per: str | None = "machine",
         parallelism: Parallelism | None = None,
     ) -> None:
+        if every < 1:
+            raise CheckpointError(f"every={every}: give a number of steps, 1 or more")
+        if flush_dir is not None and flush_every % every:
+            raise CheckpointError(f"flush_every={flush_every}: flush_dir gets what was saved, so give a multiple of every={every}")
+        self.every = every
         self._tier: FolderTier | MemoryTier
         if directory == _MEMORY:
             flush_to = None if flush_dir is None else Path(flush_dir).absolute()
@@ -98,12 +106,17 @@ class Checkpointer:
         return self._tier._ranks.gather_all(value)
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
-        """Take the state after `step` steps and save it in the background. The same step twice is saved once.
+        """Take the state after `step` steps and save it in the background. The same step twice is saved once, one that is not due never.
 
         A folder waits for the previous save first; memory only where two are in flight. Never raises for a failed write: see `wait`.
         Memory that can never hold the state raises CheckpointError at the first save.
         """
-        self._tier.save(step, state)
+        if self.is_due(step):
+            self._tier.save(step, state)
+
+    def is_due(self, step: int) -> bool:
+        """Whether `save` takes this step: for a state that is dear to put together."""
+        return step % self.every == 0
 
     def wait(self) -> CheckpointError | None:
         """Wait for what is in flight. Returns why the last save failed, None if all ranks have it safe (or there was none)."""

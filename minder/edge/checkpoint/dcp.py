@@ -47,6 +47,8 @@ class CacheWriter(StorageWriter):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, checkpoints: Checkpointer) -> None:
         self._checkpoints = checkpoints.demand_memory("CacheWriter")
+        if checkpoints.every != 1:
+            raise CheckpointError(f"every={checkpoints.every} with CacheWriter: dcp.save saves whenever it is called, so call it seldom")
         self._step: int | None = None
         self._own = SavePlan([])
 

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: every step into the machines' memory, and on from there.
+"""Hugging Face's Trainer: its steps into the machines' memory, and on from there.
 
     callback = MemoryCallback()
     trainer = Trainer(..., callbacks=[callback])
@@ -38,6 +38,8 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """After the optimiser's step: state.global_step steps are in the parameters."""
         self._forget_folder()
+        if not self.checkpoints.is_due(state.global_step):
+            return
         optimizer = parts["optimizer"]
         taken = {
             "model": parts["model"],

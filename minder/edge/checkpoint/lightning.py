@@ -1,4 +1,4 @@
-"""Lightning: every step into the machines' memory, and on from there.
+"""Lightning: its steps into the machines' memory, and on from there.
 
     trainer = Trainer(..., callbacks=[MemoryCheckpoints()])
     trainer.fit(model, data)
@@ -56,6 +56,8 @@ class MemoryCheckpoints(Callback):  # type: ignore[misc, unused-ignore]
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *unused: Any) -> None:
         """Between two steps of accumulated gradients the global step stands still, and nothing is saved twice."""
         assert self.checkpoints is not None
+        if not self.checkpoints.is_due(trainer.global_step):
+            return
         rest = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         del rest[_MODULE], rest[_OPTIMIZERS]
         state = {_MODULE: pl_module, "trainer": rest}

@@ -17,6 +17,7 @@ from minder.act.policy.config import PolicyConfig
 from minder.model.errors import BadInputError
 from minder.offline.reliability.limits import Limits
 from minder.offline.reliability.mix import IncidentRate, Published, Symptom, restart_seconds
+from minder.offline.reliability.saving import save_every
 
 __all__ = ["LOST_PHASES", "Fault", "Mechanisms", "Month", "Scale", "draw_faults", "simulate"]
 
@@ -31,8 +32,9 @@ class Mechanisms:
 
     detection: it names machines, and recovers by itself. over_eviction: a hang that one group covers evicts the group. diagnosis: a job
     whose second failure is unknown, or that got a NaN, stands while its machines are tested. standbys: they wait, warm. in_place:
-    workers start again on the machines that stay. every_step: a checkpoint in every step, in the machines' memory. update: code changes
-    go in at a restart in place. shrink: without a standby the job goes on with fewer machines.
+    workers start again on the machines that stay. memory: checkpoints in the machines' memory. spaced: not at every step, but at every
+    k-th, where that loses less. update: code changes go in at a restart in place. shrink: without a standby the job goes on with fewer
+    machines.
     """
 
     detection: bool = True
@@ -40,7 +42,8 @@ class Mechanisms:
     diagnosis: bool = True
     standbys: bool = True
     in_place: bool = True
-    every_step: bool = True
+    memory: bool = True
+    spaced: bool = True
     update: bool = True
     shrink: bool = True
 
@@ -137,6 +140,9 @@ class _Run:
         self._requeue_s = self._time("requeue", restart_seconds(published, "requeue_s", scale.machines))
         self._in_place_s = self._time("in_place", restart_seconds(published, "hot_update_s", scale.machines))
         self._wake_s = self._time("wake", self._requeue_s / float(published.restart["standby_ratio"]))
+        self._save_every = save_every(published, scale.rate, scale.machines) if mechanisms.spaced else 1
+        step_s, stored_s = published.assumed["step_s"], published.checkpoint["interval_s"]
+        self._interval_s = float(self._save_every * step_s if mechanisms.memory else stored_s)
         self._replace_s = self._time("replace", self._wake_s * float(published.restart["reschedule_ratio"]))
 
     def through(self, faults: Sequence[Fault]) -> Month:
@@ -179,11 +185,10 @@ class _Run:
         if how == "group" and not self._has.over_eviction:  # a hang whose group may not go is left to a person
             self._month.paged += 1
             return self._lose("localise", now_s, self._share("implicit_s"))
-        if how == "try" and fault.at_fault:  # restarted in place, where it fails again
-            now_s = self._back(now_s, self._in_place_s if self._has.in_place else self._requeue_s, fault)
-            now_s = self._lose("recompute", now_s + self._own("recur"), 0.0 if self._has.every_step else self._own("recur"))
+        if self._fails_again(fault):
+            now_s = self._back(now_s, self._in_place_s if self._has.in_place else self._requeue_s, fault) + self._own("recur")
             now_s = self._lose("detect", now_s, seen_s)
-        if how == "test" or (how == "try" and fault.at_fault):
+        if how == "test" or self._fails_again(fault):
             if self._has.diagnosis:
                 return self._lose("localise", now_s, self._own("diagnose"))
             if how == "test" and fault.at_fault:  # the rank that shows it is not always the one that made it
@@ -206,15 +211,20 @@ class _Run:
         if used < leaving and self._has.shrink:
             lasts_s = max(0.0, min(refill_s, self._month.span_s) - now_s)
             self._month.lost["shrunk"] += lasts_s * (leaving - used) / self._scale.machines
+        if self._fails_again(fault):  # from where it was, and worked on until it failed again
+            fault = replace(fault, progress=(fault.progress + self._own("recur") / self._interval_s) % 1.0)
         now_s = self._back(now_s, self._restart_s(fault, leaving, used), fault)
         return [(now_s, "back", None), *((refill_s, "refill", None) for _ in range(used))]
 
     def _back(self, now_s: float, restart_s: float, fault: Fault) -> float:
         """Restart, load, and take steps again; returns when the job is as far as it was."""
         now_s = self._lose("restart", now_s, restart_s)
-        now_s = self._lose("load", now_s, self._own("restore") if self._has.every_step else self._published.assumed["remote_load_s"])
-        interval_s = self._published.assumed["step_s"] if self._has.every_step else self._published.checkpoint["interval_s"]
-        return self._lose("recompute", now_s, 0.0 if fault.symptom.category == "manual" else fault.progress * float(interval_s))
+        now_s = self._lose("load", now_s, self._own("restore") if self._has.memory else self._published.assumed["remote_load_s"])
+        return self._lose("recompute", now_s, 0.0 if fault.symptom.category == "manual" else fault.progress * self._interval_s)
+
+    def _fails_again(self, fault: Fault) -> bool:
+        """A failure that belongs to a machine is tried again in place first, and comes back there."""
+        return self._has.detection and fault.at_fault and _answer_to(fault.symptom) == "try"
 
     def _lose(self, phase: str, now_s: float, seconds: float) -> float:
         """Count what lies within the simulated time; returns the phase's end."""
@@ -258,7 +268,7 @@ class _Run:
 
     def _saving_share(self) -> float:
         table = self._published.checkpoint
-        return self._own("save_share") if self._has.every_step else float(table["blocking_s"] / table["interval_s"])
+        return self._own("save_share") / self._save_every if self._has.memory else float(table["blocking_s"] / table["interval_s"])
 
     def _share(self, search: str) -> float:
         return float(self._published.assumed["search_share"]) * float(self._published.search[search])

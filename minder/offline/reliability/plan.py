@@ -13,6 +13,7 @@ from minder.act.recovery.pool_size import binomial_quantile
 from minder.model.errors import BadInputError
 from minder.offline.reliability.mix import Published
 from minder.offline.reliability.months import LOST_PHASES, Mechanisms, Month, Scale, draw_faults, simulate
+from minder.offline.reliability.saving import save_every, saving_loss
 
 __all__ = ["Outcome", "describe_scale", "make_scale", "plan_ettr", "plan_json", "plan_notes", "plan_rows", "variants"]
 
@@ -65,7 +66,8 @@ def variants(without: Sequence[str] = ()) -> dict[str, Mechanisms]:
 
 def _words(name: str) -> str:
     """A mechanism as people say it."""
-    words = {"in_place": "restart in place", "every_step": "every-step checkpoints", "update": "updates in place", "shrink": "shrinking"}
+    words = {"in_place": "restart in place", "update": "updates in place", "shrink": "shrinking"}
+    words |= {"memory": "checkpoints in memory", "spaced": "spaced saves"}
     return words.get(name, name.replace("_", "-"))
 
 
@@ -142,6 +144,7 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int, poli
         if of_kind:
             named = ", ".join(item.name if item.seconds is None else f"{item.name} {item.seconds:g}" for item in of_kind)
             lines.append(f"Times {about}: {named}. The JSON says where each is from; --time NAME=SECONDS gives your own.")
+    lines += [_saving_note(scale, published) for scale in scales]
     lines.append("Without detection: a search by hand, by the times that ByteRobust's authors report.")
     if largest > measured and any(item.kind == "published" and item.seconds is None for item in published.times.values()):
         lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: none have been published.")
@@ -158,6 +161,16 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int, poli
     return lines
 
 
+def _saving_note(scale: Scale, published: Published) -> str:
+    every = save_every(published, scale.rate, scale.machines)
+    lost, at_each = (saving_loss(published, scale.rate, scale.machines, number) for number in (every, 1))
+    how = "k = sqrt(2 x save_share / (failures a second x step_s))" if published.times["save_every"].seconds is None else "as you gave it"
+    return (
+        f"{scale.gpus:,} GPUs save every {'step' if every == 1 else f'{every} steps'} into memory, {how}: {lost:.2%} of the time for saves and steps taken again after a "
+        f'failure, {at_each:.2%} at each step. Checkpointer("memory", every={every}).'
+    )
+
+
 def plan_json(outcomes: Sequence[Outcome], published: Published, seed: int, repeats: int) -> dict[str, Any]:
     """Everything that another program, or a sceptic, needs: numbers, assumptions, sources."""
     return {
@@ -167,6 +180,7 @@ def plan_json(outcomes: Sequence[Outcome], published: Published, seed: int, repe
         "borrowed": {item.name: item.borrowed for item in published.symptoms if item.borrowed},
         "sources": dict(published.sources),
         "times": [asdict(item) for item in published.times.values()],
+        "save_every": {str(item.scale.gpus): save_every(published, item.scale.rate, item.scale.machines) for item in outcomes},
         "outcomes": [
             {
                 "gpus": item.scale.gpus,
