@@ -12,7 +12,7 @@ were right, and a single wrong one fixes no slope. They give 0.93 on average the
 simulator's.
 
 **Two machines.** Each is as far from the other, and no majority says which of them is odd. Telemetry alone evicts neither. While the job
-only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names nobody.
+only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names neither.
 
 **What the job shows.** Live (`GatedRule`), a deviation that does not reach the training is noted, no more: a job that steps as fast as ever
 is not harmed by a warm slot or a busy sidecar. While it starts or is in a declared pause, telemetry says nothing at all. In a recording
