@@ -21,9 +21,9 @@ VENDORED = ROOT / "serve" / "static" / "vendor"
 BROAD_EXCEPTS = {
     "minder/edge/agent/sampling.py::_guarded": "one broken exporter must not silence the others: counted, logged",
     "minder/cli/__init__.py::main": "usage errors become one line; everything else is raised again",
-    "minder/act/controller/shadow.py::observe": "a challenger cannot silence the champion: counted, written to the ledger",
     "minder/act/controller/stages.py::run": "a stage that fails must not stop the others: counted, logged, written to the ledger",
     "minder/diagnose/verdicts/judge.py::_ask": "one rule must not silence the others: handed out with its traceback, its episodes last",
+    "minder/diagnose/verdicts/judge.py::_weighed": "as above, of a rule that weighs: what the others say stays as it is",
     "minder/edge/data/recipe.py::__getitem__": "what the dataset raises in a loader process is raised in the training process",
     "minder/edge/worker/barrier.py::attempt": "whatever the script's main raises is reported to the launcher",
     "minder/edge/worker/bootstrap.py::_run_script": "the script's own failure is printed, reported, and ends the process",

@@ -78,6 +78,23 @@ def test_who_names_machines_is_heard_first_however_short_the_limit(tmp_path: Pat
     watch.ledger.close()
 
 
+def test_an_engine_that_did_not_answer_is_asked_again_once_it_does(watch: Watch) -> None:
+    """A page while it refuses, one, and the restart as soon as nothing speaks against it."""
+    plain, refusal = watch.context, "slurm does not answer: connection refused"
+    watch.context = lambda now_s: replace(plain(now_s), restart_refused=refusal)  # type: ignore[method-assign]
+    assert watch.first(2040.0, 5000.0) == 2300.0
+    assert watch.first(2305.0, 5000.0) == math.inf
+    watch.context = plain  # type: ignore[method-assign]
+    assert watch.first(5000.0, 6000.0) == 5000.0
+    assert watch.first(5005.0, 6000.0) == math.inf
+
+
+def test_what_came_too_late_to_be_decided_is_asked_anew(watch: Watch) -> None:
+    assert watch.at(2300.0) and not watch.at(3300.0)
+    watch.hung.ask_again()
+    assert watch.at(3305.0) and not watch.at(3310.0)
+
+
 def test_twenty_steps_where_that_is_longer(watch: Watch) -> None:
     assert watch.first(2040.0, 4000.0, typical_s=60.0) == 3200.0
 

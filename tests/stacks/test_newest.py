@@ -248,3 +248,30 @@ def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_log_whose_beginning_is_a_hole_is_read(tmp_path: Path) -> None:
     assert innermost(b"\0" * 4097 + spy_text([at.READ], 7)) == innermost(spy_text([at.READ], 7))
+
+
+@pytest.mark.parametrize(
+    ("label", "dump", "machine"),
+    [
+        ("node-{}: ", "py-spy text", "node-5"),
+        ("node-{}: ", "gdb", "node-5"),
+        ("{}: ", "py-spy text", "rank5"),
+        ("[rank{}]: ", "faulthandler", "rank5"),
+        ("[rank{}]:", "faulthandler", "rank5"),
+    ],
+)
+def test_lines_of_many_in_one_file_are_told_apart_by_their_labels(
+    label: str, dump: str, machine: str, tmp_path: Path, judge: Judge
+) -> None:
+    """As they come, mixed: two lines of each in turn."""
+    texts = [FORMATS[dump]([at.READ if rank == 5 else at.GRAD_SYNC], 40 + rank).decode().splitlines() for rank in range(12)]
+    mixed = [
+        label.format(rank) + line
+        for at_line in range(0, max(map(len, texts)), 2)
+        for rank in range(12)
+        for line in texts[rank][at_line : at_line + 2]
+    ]
+    (tmp_path / "job.out").write_text("starting\n" + "\n".join(mixed) + "\n")
+    finding = judge(tmp_path)
+    assert finding.evict == (machine,)
+    assert sum(len(group.processes) for group in finding.groups) == 12

@@ -133,3 +133,17 @@ def test_between_two_scrapes_is_no_outage(every_s: int) -> None:
     judge = Judge([TelemetryRule(Scripted([{"m1": (12.0, BOTH)}] + [{}] * 400))], recovered_s=180.0)
     seen = [Observation(float(now_s), window(1) if now_s % every_s == 0 else None) for now_s in range(300)]
     assert [verdict.kind for item in seen for verdict in judge.judge(item)[0]] == ["machine", "recovered"]
+
+
+@pytest.mark.parametrize(("cause", "tier"), [("slowdown", None), ("stall", "page")])
+def test_of_two_machines_telemetry_alone_evicts_neither_and_a_slow_job_names_nobody(cause: Cause, tier: str | None) -> None:
+    """Whichever differs, the other does as much. A second witness of the same machine decides."""
+    said = {"m1": (30.0, ("gpu_power_draw_watts", "rdma_throughput_bytes_per_second"))}
+
+    def verdicts(machines: tuple[str, ...]) -> list[str]:
+        judge = Judge([TelemetryRule(Scripted([said] * 5, cause=cause))])
+        rows = rows_of(keep_machines(window(5), machines))
+        return [item.tier for row in rows for item in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+
+    assert verdicts(("m0", "m1")) == ([tier] if tier else [])
+    assert verdicts(MACHINES) == ["evict"]

@@ -117,6 +117,8 @@ class Deciding:
             context = self._stages.context(self._state, self._voice.standbys(), now_s)
             while late:
                 self._note_decision(overdue_page(*late[0], now_s), [late[0][0][1]])
+                if self._stages.hung is not None and HANG in late[0][0][0].sources:
+                    self._stages.hung.ask_again()
                 late.pop(0)
             self._drop_over(left, context)
             items = list(left)

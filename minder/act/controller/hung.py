@@ -8,6 +8,8 @@ The rules:
 - Those who name machines begin to ask once a job that was at work is seen to stand: for 20 s after that nothing is started again,
   however short the limit is. Without steps a hang may be noticed only after the limit has passed.
 - A declared phase, a pause, a maintenance window and an eviction that waits for an operator stop the clock.
+- What could not be done is asked again while the job still stands: once an engine that refused (Slurm did not answer) refuses no more, and
+  where the answer came too late to act on.
 - The restart goes through the policy like every other: max_restarts, and without --act it is only written down.
 - A person's order (`minder job restart`) goes the same way, at once, once. One that was given before the present generation began, or
   more than ten minutes ago, is over.
@@ -47,6 +49,7 @@ class HungJob:
         self._stopped_s = 0.0  # for so long the clock has been stopped in this stretch
         self._looked_s = math.nan
         self._asked: tuple[int, float] | None = None  # generation and begin of the stretch that was answered
+        self._was_refused = False  # by the job's engine, when it was asked
         self._since_id = 0
         self.left_s: float | None = None  # until a restart; None: no clock runs
 
@@ -59,17 +62,22 @@ class HungJob:
             return []
         if standing.since_s != self._since_s:
             self._since_s, self._stopped_s = standing.since_s, 0.0
-        verdict = self._verdict(standing, now_s)
-        if self._is_stopped(verdict, context(now_s)):
+        verdict, around = self._verdict(standing, now_s), context(now_s)
+        if self._is_stopped(verdict, around):
             self._stopped_s += passed_s
             return []
         self.left_s = self._limit_s(standing, typical_s) - (now_s - standing.since_s - self._stopped_s)
         if standing.began and not math.isnan(standing.seen_s):
             self.left_s = max(self.left_s, _WITNESSES_S - (now_s - standing.seen_s))
-        if self.left_s > 0 or self._asked == (self._state.generation, standing.since_s):
+        stretch, is_refused = (self._state.generation, standing.since_s), bool(around.restart_refused)
+        if self.left_s > 0 or (self._asked == stretch and (is_refused or not self._was_refused)):
             return []
-        self._asked = (self._state.generation, standing.since_s)
+        self._asked, self._was_refused = stretch, is_refused
         return [verdict]
+
+    def ask_again(self) -> None:
+        """What was asked could not be decided in time, as while the ledger was away: if the job still stands, it is asked anew."""
+        self._asked = None
 
     def orders(self, now_s: float) -> list[Verdict]:
         """What people ordered since the last call. Raises LedgerError; then the next call returns the same."""

@@ -1,6 +1,8 @@
 """Which tool wrote a dump is seen from its content, never from the file's name.
 
 A launcher or a log collector may have written a label before every line: `[rank3]: `, `3: `, `node-7: `, a time. The dump stands behind it.
+Where one file holds the lines of many, each behind its rank or its machine, as a parallel shell or a scheduler prints them, the label says
+whose a dump is.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minder.diagnose.stacks.backtraces import as_gdb, parse_faulthandler, parse_gdb
@@ -25,7 +27,7 @@ from minder.diagnose.stacks.pyspy import (
 from minder.diagnose.stacks.records import Thread
 from minder.diagnose.stacks.tracebacks import ended_with, has_frames, parse_traceback, parse_tracebacks
 
-__all__ = ["Dump", "decode", "read_dumps", "without_labels"]
+__all__ = ["Dump", "by_label", "decode", "read_dumps", "without_labels"]
 
 _SPY_THREAD = re.compile(r"^Thread(?: \w+)? \([a-z+ ]+\)|^Thread \d+ \(|^Process \d+: ", re.MULTILINE)
 _SPY_STATE = re.compile(r"^Thread(?: (?:0x[0-9a-fA-F]+|\d+))? \((?:idle|active)", re.MULTILINE)
@@ -58,6 +60,7 @@ class Dump:
     problem: str = ""
     title: str = ""
     is_below: bool = False
+    label: str = ""  # before each of its lines, where a file holds those of several
 
     @property
     def is_stack(self) -> bool:
@@ -86,7 +89,12 @@ def read_dumps(content: bytes) -> tuple[Dump, ...]:
         return (Dump(problem="the dump is empty"),)
     if _JSON.match(text):
         return _from_json(text)
-    text = without_labels(text)
+    if parts := by_label(text):
+        return tuple(replace(dump, label=label) for label, part in parts.items() for dump in _from_text(part))
+    return _from_text(without_labels(text))
+
+
+def _from_text(text: str) -> tuple[Dump, ...]:
     if text.startswith("Process ") and "\nThread " in text:
         return _from_spy(text)
     if '"frames"' in text and (found := _from_documents(text)):
@@ -209,10 +217,34 @@ _LABELLED = re.compile(rf"^(?P<label>\S[^\n]{{0,79}}?|[ ]+\d+: ){_HEAD}", re.MUL
 _CLOCK = re.compile(r"\d:\d\d")
 
 
+_OWNER = re.compile(r"\[?(?:rank[ _-]?)?(\d+)\]?:|([A-Za-z][\w.-]*):")  # a rank, or a machine
+
+
+def by_label(text: str) -> dict[str, str]:
+    """Rank or machine to its lines, where a file holds those of several; empty where it does not.
+
+    >>> by_label("n1: Process 7: python a.py\\nn2: Process 8: python a.py\\nn1: Thread 7 (idle)\\n")
+    {'n1': 'Process 7: python a.py\\nThread 7 (idle)', 'n2': 'Process 8: python a.py'}
+    """
+    if _PLAIN.search(text):
+        return {}
+    labels = {found["label"].strip() for found in _LABELLED.finditer(text)}
+    owners = {label: found for label in labels if (found := _OWNER.fullmatch(label))}
+    if len(labels) < 2 or len(owners) < len(labels) or len({found[1] is None for found in owners.values()}) > 1:
+        return {}
+    begin = re.compile(rf"^ *({'|'.join(map(re.escape, sorted(labels, key=len, reverse=True)))}) ?")
+    lines: dict[str, list[str]] = {owners[label][1] or owners[label][2]: [] for label in sorted(labels)}
+    for line in text.splitlines():
+        found = begin.match(line)
+        if found is not None:
+            lines[owners[found[1]][1] or owners[found[1]][2]].append(line[found.end() :])
+    return {owner: "\n".join(own) for owner, own in lines.items()}
+
+
 def without_labels(text: str) -> str:
     """The text without the label of its lines, which is seen from what stands before the first words of its threads.
 
-    A label is the same everywhere, or holds a time, whose digits may differ. Lines of several ranks in one file are left as they are.
+    A label is the same everywhere, or holds a time, whose digits may differ.
 
     >>> without_labels("[rank3]: Thread 0x7f01 (most recent call first):\\n[rank3]:   File \\"a.py\\", line 3 in wait\\n")
     'Thread 0x7f01 (most recent call first):\\n  File "a.py", line 3 in wait\\n'

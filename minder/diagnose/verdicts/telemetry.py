@@ -11,6 +11,9 @@ at the same moment. A logistic curve through held-back verdicts (Platt, 1999) ma
 were right, and a single wrong one fixes no slope. They give 0.93 on average there, and leave a margin for clusters that are not our own
 simulator's.
 
+**Two machines.** Each is as far from the other, and no majority says which of them is odd. Telemetry alone evicts neither. While the job
+only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names neither.
+
 **What the job shows.** Live (`GatedRule`), a deviation that does not reach the training is noted, no more: a job that steps as fast as ever
 is not harmed by a warm slot or a busy sidecar. While it starts or is in a declared pause, telemetry says nothing at all. In a recording
 (`PhasedRule`), a phase that the job declared brings nothing new: a checkpoint moves every machine's levels, and not all at the same
@@ -40,6 +43,7 @@ from minder.model.telemetry import Window
 __all__ = ["INTERCEPT", "SLOPE", "GatedRule", "PhasedRule", "TelemetryRule", "calibrated", "strength"]
 
 _HOLD = 0.3  # share of the threshold above which an accused machine stays accused
+_PAIR = 2  # machines: none of them is in a majority
 _AS_ODD = 0.7  # share of the accused's score
 _MOST_WAITING = 300  # rows that wait for a detector that does not answer
 _OUT_S = 60.0  # four scrapes of 15 s without a sample of anybody: nothing can be seen to end
@@ -134,7 +138,10 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
     tier: Tier = "evict" if is_sure(scores, m) and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
-    return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)
+    alone: Tier | None = None
+    if len(scores.machines) == _PAIR:
+        alone = "watch" if cause == "slowdown" else "page"
+    return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against, alone)
 
 
 def _since_s(scores: Scores, m: int) -> float:
