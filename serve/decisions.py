@@ -20,7 +20,7 @@ from minder.record.store.events import is_second
 from serve.access import demand_job, sees
 from serve.actions import Action, Planned
 from serve.heard import Heard
-from serve.job_status import controller_heard
+from serve.job_status import controller_heard, is_dry_run
 from serve.problems import refuse
 from serve.state import Service
 
@@ -59,7 +59,8 @@ def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, rea
         raise refuse(409, why)
     heard = controller_heard(service, found.job)
     state = is_led(service.settings.ledger, found.job) if heard.state == "unknown" else heard.state == "heard"
-    detail = told_after(found, answer, state, "" if heard.last_s is None else format_time(heard.last_s))
+    last = "" if heard.last_s is None else format_time(heard.last_s)
+    detail = told_after(found, answer, state, last, dry_run=is_dry_run(service, found.job) is True)
     return [Planned(kinds.APPROVAL_SETTLED, {"answer": answer, "reason": reason}, found.job, found.incidents[0], name)], detail
 
 
@@ -121,4 +122,5 @@ def _fields(service: Service, item: Approval) -> dict[str, object]:
         "why": item.why,
         "controller": heard.state if pending else None,
         "last_heard": None if last_s is None else format_time(last_s),
+        "dry_run": is_dry_run(service, item.job) if heard.state == "heard" else None,
     }

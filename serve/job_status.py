@@ -8,7 +8,7 @@ from typing import Any
 from serve.heard import Heard
 from serve.state import Service
 
-__all__ = ["controller_heard", "job_status"]
+__all__ = ["controller_heard", "is_dry_run", "job_status"]
 
 
 def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
@@ -22,3 +22,9 @@ def controller_heard(service: Service, name: str) -> Heard:
     """By its status and by its lease. Raises LedgerError."""
     written_s = (job_status(service, name) or {}).get("now_s")
     return service.listening.heard(name, float(written_s) if isinstance(written_s, (int, float)) else None)
+
+
+def is_dry_run(service: Service, name: str) -> bool | None:
+    """Whether its controller evicts nothing; None where that does not say."""
+    said = (job_status(service, name) or {}).get("dry_run")
+    return said if isinstance(said, bool) else None

@@ -195,6 +195,9 @@ def _left_out(proposal: Proposal) -> list[Finding]:
 
 
 def _interval(proposal: Proposal) -> Finding:
+    if not proposal.interval_known:
+        seen = f"not known how often there is a sample: {proposal.interval_s:g} s is assumed"
+        return Finding("interval", "note", seen, "if that is wrong: interval_s under [telemetry] in the job.toml that --draft writes")
     seen = f"scraped every {proposal.interval_s:g} s"
     if proposal.interval_s > _SLOW_S:
         return Finding("interval", "missing", seen, "scrape these exporters every 15 s or faster: verdicts come as fast as samples")

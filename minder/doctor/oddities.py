@@ -17,6 +17,8 @@ _POWER = "gpu_power_draw_watts"
 _AT_WORK_W = 150.0
 _LIKE, _TIMES = 0.5, 20.0  # power like the others'; a value so many times smaller is another unit's
 _SHOWN = 5
+_PROFILING = "profiling fields need the profiling module and one reader at a time (dcgmi profile --pause by another tool stops them)"
+_NOT_FILLED = "the job does not use that part of the GPU, or the exporter does not fill the field: nothing is seen by it until it does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,11 @@ def _switched_off(loads: Mapping[str, Mapping[str, float]], draws: Mapping[str, 
     """Exported, and 0 on all machines while they draw power."""
     if not draws or statistics.median(draws.values()) < _AT_WORK_W:
         return []
-    names = [metric_of[name] for name, found in loads.items() if len(found) > 1 and not any(found.values())]
-    if not names:
+    idle = [name for name, found in loads.items() if len(found) > 1 and not any(found.values())]
+    if not idle:
         return []
-    seen = f"{', '.join(sorted(set(names)))}: 0 on every machine, though they are at work"
-    mend = "profiling fields need the profiling module and one reader at a time (dcgmi profile --pause by another tool stops them)"
+    seen = f"{', '.join(sorted({metric_of[name] for name in idle}))}: 0 on every machine, though they are at work"
+    mend = _PROFILING if any(name.upper().startswith("DCGM_") for name in idle) else _NOT_FILLED
     return [Oddity("values", seen, mend)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minder.doctor.applications import Applications
@@ -12,7 +12,7 @@ from minder.doctor.guess import Doubt, guess_rules
 from minder.doctor.identity import Identity
 from minder.doctor.oddities import Oddity, oddities_of
 from minder.doctor.reading import Dark, Reading
-from minder.doctor.series import Server
+from minder.doctor.series import Found, Server
 from minder.ingest.sources.mapping import Rule
 from minder.model.errors import SourceError
 from minder.model.metrics import find_metric
@@ -20,13 +20,15 @@ from minder.model.metrics import find_metric
 __all__ = ["Proposal", "propose"]
 
 _FRESH_S, _FRESH_INTERVALS, _USUAL_S = 60.0, 2.5, 15.0
+_MOST_MEASURED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """mappings: those that come with minder and find something. guessed: rules for names that none of them knows; doubts: series that
     might be a metric and are not taken, with the reason. used: series per canonical metric. offset_s: the server's clock minus ours.
-    interval_s: of its scrapes. selector: what must be asked for so that no reading comes twice. copies: what it leaves aside, in words.
+    interval_s: of its scrapes; interval_known: whether that was found out, and not assumed. selector: what must be asked for so that no
+    reading comes twice. copies: what it leaves aside, in words.
     parted: clusters whose machines have the same names; there is no identity then. clusters: those that the machines are of. gone: machines
     without a sample of the last `fresh_s`. dark: targets that give nothing. oddities: what is odd in the newest values. warnings: what
     the server said of its answers."""
@@ -49,6 +51,7 @@ class Proposal:
     dark: tuple[Dark, ...] = ()
     oddities: tuple[Oddity, ...] = ()
     warnings: tuple[str, ...] = ()
+    interval_known: bool = True
 
     @property
     def moves_with_steps(self) -> list[str]:
@@ -92,12 +95,13 @@ def propose(server: Server, now_s: float) -> Proposal:
         reading.leave(lambda item: item.labels.get("job", "") in identity.twice)
     placed = reading.placed(identity)
     counts = reading.exporters()
+    interval_s = max((intervals_s[job] for job in counts if job in intervals_s), default=None) or _measured_s(server, reading.series)
     return Proposal(
         tuple(mappings),
         guessed,
         reading.counts(),
         identity,
-        max((intervals_s[job] for job in counts if job in intervals_s), default=_USUAL_S),
+        _USUAL_S if interval_s is None else interval_s,
         offset_s,
         counts,
         reading.clocks_s(identity) if "node_time_seconds" in names else {},
@@ -111,7 +115,18 @@ def propose(server: Server, now_s: float) -> Proposal:
         reading.dark(identity),
         oddities_of(placed, reading.metric_of),
         tuple(sorted(server.warnings)),
+        interval_s is not None,
     )
+
+
+def _measured_s(server: Server, series: Sequence[Found]) -> float | None:
+    """Of what no target of this server gives (recorded, or written by another): by the samples of one series of each scrape job."""
+    ones = {item.labels.get("job", ""): item for item in reversed(series)}
+    try:
+        found = [gap_s for item in list(ones.values())[:_MOST_MEASURED] if (gap_s := server.gap_s(item)) is not None]
+    except SourceError:
+        return None
+    return max(1.0, *found) if found else None
 
 
 def _joined(*matchers: str) -> str:

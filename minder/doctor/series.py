@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -154,6 +156,16 @@ class Server:
         targets = found.get("activeTargets", []) if isinstance(found, dict) else []
         intervals = {str(item.get("labels", {}).get("job", "")): _seconds(str(item.get("scrapeInterval", ""))) for item in targets}
         return {job: value for job, value in intervals.items() if value}
+
+    def gap_s(self, found: Found) -> float | None:
+        """The usual time between two samples of a series in the last ten minutes; None of fewer than three. Raises SourceError."""
+        labels = {**found.labels, "__name__": found.name}
+        matchers = ",".join(f'{label}="{quoted(value)}"' for label, value in sorted(labels.items()))
+        answer = self._get("query", {"query": f"{{{matchers}}}[10m]"})
+        rows = answer.get("result", []) if isinstance(answer, dict) else []
+        stamps = [float(sample[0]) for row in rows[:1] for sample in row.get("values", ())]
+        gaps = [after - before for before, after in itertools.pairwise(stamps)]
+        return round(statistics.median(gaps), 1) if len(gaps) > 1 else None
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
         status, content, location = self._ask(f"{self.url.rstrip('/')}/api/v1/{path}", parameters)

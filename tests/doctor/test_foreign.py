@@ -50,6 +50,11 @@ def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], ch
     assert not found["fine"] and found[check].status == "missing" and expected in found[check].seen and found[check].mend
 
 
+def test_an_interval_that_is_only_assumed_is_not_said_to_be_fine() -> None:
+    found = look(interval_s=15.0, interval_known=False)["interval"]
+    assert found.status == "note" and "15 s is assumed" in found.seen and "interval_s" in found.mend
+
+
 def test_what_takes_no_part_is_reported_and_breaks_nothing() -> None:
     found = look(identity=Identity(("machine",), ("a", "b", "c"), left_out=("node",), others=("login-1",)))
     assert found["fine"] and "node" in found["left out"].seen and "login-1" in found["machines"].seen

@@ -26,6 +26,7 @@ class Site:
         self.series: list[Labels] = []
         self.most: int | None = None
         self.asked: list[tuple[str, str]] = []
+        self.stamps: list[float] = []
 
     def matching(self, text: str) -> list[Labels]:
         matchers = [(name, value.replace("\\\\", "\\").replace('\\"', '"')) for name, value in _MATCHER.findall(text)]
@@ -40,6 +41,9 @@ class Site:
             return 200, {"status": "success", "data": sorted({item[label] for item in found if label in item})}
         if self.most is not None and len(found) > self.most:
             return 422, {"status": "error", "errorType": "execution", "error": "the query exceeded the maximum number of series"}
+        if given.get("query", [""])[0].endswith("[10m]"):
+            rows = [{"metric": item, "values": [[time_s, "1"] for time_s in self.stamps]} for item in found]
+            return 200, {"status": "success", "data": {"resultType": "matrix", "result": rows}}
         return 200, {"status": "success", "data": {"result": [{"metric": item, "value": [1000.0, "1"]} for item in found]}}
 
 
@@ -74,6 +78,21 @@ def site() -> Iterator[tuple[Site, str]]:
     yield site, f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("stamps", "expected"),
+    [([0.0, 5.0, 10.1, 30.0, 35.0], 5.0), ([0.0, 60.0, 120.0], 60.0), ([0.0, 5.0], None), ([], None)],
+    ids=["one scrape is missing", "a minute", "too few", "none"],
+)
+def test_the_interval_of_a_recorded_series_is_measured_by_its_samples(
+    site: tuple[Site, str], stamps: list[float], expected: float | None
+) -> None:
+    site[0].series = [{"__name__": "node:power", "node": 'a"b'}, {"__name__": "node:power", "node": "c"}]
+    site[0].stamps = stamps
+    server = Server(site[1])
+    (found,) = [item for item in server.series("node:power") if item.labels["node"] == 'a"b']
+    assert server.gap_s(found) == pytest.approx(expected, abs=0.2)
 
 
 def many_names() -> list[Labels]:

@@ -18,6 +18,7 @@ from minder.model.errors import BadInputError
 from minder.model.evidence import Evidence, Verdict
 from minder.record.client import Client
 from minder.record.incidents import Ledger, kinds
+from serve.heard import Heard
 from serve.state import Service
 
 As = Callable[..., dict[str, str]]
@@ -88,6 +89,19 @@ def test_a_token_sees_and_answers_the_questions_of_its_jobs_only(http: httpx.Cli
         assert http.post("/v1/decisions/evict-a/approve", json={"reason": "x"}, headers=headers).status_code == 403
     assert http.post("/v1/decisions/evict-a/approve", json={"reason": "x"}).status_code == 401
     assert ledger.events(kinds=[kinds.APPROVAL_SETTLED]) == []
+
+
+@pytest.mark.parametrize(
+    ("dry_run", "said"), [(True, "nothing follows"), (False, "evicted at the controller's next tick"), (None, "next tick")]
+)
+def test_an_approval_says_that_a_controller_in_dry_run_evicts_nothing(
+    http: httpx.Client, as_: As, send: Send, asked: list[str], monkeypatch: pytest.MonkeyPatch, dry_run: bool | None, said: str
+) -> None:
+    monkeypatch.setattr("serve.decisions.controller_heard", lambda *given: Heard("heard"))
+    monkeypatch.setattr("serve.job_status.job_status", lambda *given: {"dry_run": dry_run})
+    found = http.get("/v1/decisions/evict-a", headers=as_()).json()
+    assert (found["controller"], found["dry_run"]) == ("heard", dry_run)
+    assert said in send("evict-a/approve", "k").json()["detail"]
 
 
 def test_an_answer_is_in_the_ledger_with_who_and_why_and_is_given_once(send: Send, asked: list[str], ledger: Ledger) -> None:

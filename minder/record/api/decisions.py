@@ -42,6 +42,10 @@ class Question(Answer):
         default=None,
         description="When that controller was last heard, ISO 8601 in UTC; null while it is heard, or where it is not known.",
     )
+    dry_run: bool | None = Field(
+        default=None,
+        description="Whether that controller is in dry run: it evicts nothing, whatever is approved; null where it does not say.",
+    )
 
 
 class QuestionDetail(Question):

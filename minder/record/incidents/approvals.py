@@ -163,12 +163,14 @@ def check_answerable(approval: Approval, now_s: float) -> None:
         raise BadInputError(why)
 
 
-def told_after(approval: Approval, answer: Answer, heard: bool, last: str = "") -> str:
-    """What follows an answer, for who gave it. heard: whether a controller of the job is. last: when one was, in words.
-    An approval that no controller is there to carry out must not read like an eviction."""
+def told_after(approval: Approval, answer: Answer, heard: bool, last: str = "", dry_run: bool = False) -> str:
+    """What follows an answer, for who gave it. heard: whether a controller of the job is. last: when one was, in words. dry_run: that
+    controller evicts nothing. An approval that no controller is there to carry out must not read like an eviction."""
     name, machines = approval.decision.operation_id, ", ".join(approval.decision.machines)
     if answer != "approved":
         return f"{name} is {answer}: {machines} stays in job {approval.job}"
+    if heard and dry_run:
+        return f"{name} is approved, and nothing follows: the controller of {approval.job} is in dry run; start it with --act"
     if heard:
         return f"{name} is approved: {machines} is evicted at the controller's next tick, if that still holds"
     since = f" (last heard {last})" if last else ""
