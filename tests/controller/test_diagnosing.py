@@ -13,7 +13,7 @@ from held_job import acted, fails, result_of, rungs, until
 
 from minder.act.controller.state import fold_job
 from minder.model.errors import LedgerError
-from minder.model.probes import ProbeResult
+from minder.model.probes import Judged, ProbeJudgement, ProbeResult
 from minder.record.incidents import kinds
 from minder.record.incidents.ascent import ASCENT_KINDS, fold_ascent
 from minder.record.incidents.outlook import outlook
@@ -67,20 +67,32 @@ def test_a_nan_is_diagnosed_at_once_and_with_alignment(make: Callable[..., Any])
     assert "alignment" in [item["probe"] for item in tested[0].payload["results"]]
 
 
-@pytest.mark.parametrize("aligned_since", [False, True])
-def test_a_spike_makes_alignment_due_at_the_next_stop(make: Callable[..., Any], aligned_since: bool) -> None:
+@pytest.mark.parametrize(
+    ("aligned_since", "verdict", "due"),
+    [
+        ((), "pass", True),
+        (("m0", "m1", "m2", "m3"), "pass", False),
+        (("m3", "s0"), "pass", True),
+        (("m0", "m1", "m2", "m3"), "not_judged", True),
+    ],
+    ids=["none", "all", "some", "not judged"],
+)
+def test_a_spike_makes_alignment_due_at_the_next_stop(
+    make: Callable[..., Any], aligned_since: tuple[str, ...], verdict: Judged, due: bool
+) -> None:
     world = make()
     app = world.app()
     app.begin()
     spiked = {"kind": "machine", "tier": "page", "cause": "numeric", "machines": ["m3"], "sources": ["spikes"]}
     app.ledger.append(kinds.VERDICT, spiked, job="llm")
-    if aligned_since:
-        result = ProbeResult("alignment", 1, "measured")
-        app.ledger.append(kinds.PROBES, probes_payload("m3", [result], [], by="ann", why="diagnose"), job="llm")
+    for machine in aligned_since:
+        judged = ProbeJudgement(machine, "alignment", verdict, "")
+        payload = probes_payload(machine, [ProbeResult("alignment", 1, "measured")], [judged], by="ann", why="test")
+        app.ledger.append(kinds.PROBES, payload, job="llm")
     world.tick(app, TICKS)
     app.close()
-    tested = [item["probe"] for event in probed(world)[aligned_since:] for item in event.payload["results"]]
-    assert "gemm" in tested and ("alignment" in tested) is not aligned_since
+    tested = [item["probe"] for event in probed(world) for item in event.payload["results"]]
+    assert "gemm" in tested and ("alignment" in tested) is due
 
 
 def test_a_machine_that_a_probe_finds_faulty_goes_with_the_probe_as_evidence(make: Callable[..., Any]) -> None:

@@ -12,9 +12,11 @@ import pytest
 from minder.model.decision import ActionResult, Decision, PassedOver
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import RuleRecord
+from minder.model.pairs import PairGraph, PairNode
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.ascent import ASCENT_KINDS, Step, fold_ascent
 from minder.record.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
+from minder.record.incidents.pairs import pairs_payload
 
 NOW_S = 1_000.0
 
@@ -92,6 +94,14 @@ def test_a_person_who_forces_a_return_vouches_for_the_machine(ledger: Ledger) ->
     assert ledger.history("llm", NOW_S).evicted_s == {"m1": (NOW_S,)}, "a plain return proves nothing"
     ledger.append(kinds.UNBARRED, {"machine": "m1", "by": "ann", "forced": "tested by hand"}, job="llm")
     assert ledger.history("llm", NOW_S).evicted_s == {}
+
+
+def test_what_pair_tests_found_is_over_once_the_machine_is_given_back(ledger: Ledger) -> None:
+    nodes = (PairNode("m1", "slow", "with m2 and m3"), PairNode("m2", "good", "with m3"))
+    ledger.append(kinds.PAIRS, pairs_payload(PairGraph(nodes, (), None), by="ann", why="diagnose"), job="llm", time_s=NOW_S)
+    assert set(ledger.history("llm", NOW_S).paired) == {"m1", "m2"}
+    ledger.append(kinds.UNBARRED, {"machine": "m1", "by": "ann"}, job="other", time_s=NOW_S)
+    assert set(ledger.history("llm", NOW_S).paired) == {"m2"}
 
 
 def retest(ledger: Ledger, name: str, outcome: Any, untouched: bool = False, detail: str = "") -> None:

@@ -45,6 +45,7 @@ __all__ = ["SOURCE", "Diagnosing", "pair_verdicts", "probe_evidence", "probe_ver
 SOURCE = "probes"  # of verdicts
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
 _SURE = 0.95
+_JUDGED = ("pass", "slow", "fail")
 _OF_SPEED = ("links", "device_health", "memory", "loopback", "gemm")  # of a job that is stopped because a machine is slow
 _PAIRS_SHARE = 0.5  # of the limit: the probes have the rest
 _SUSPECTED_S = 3600.0  # so long a suspicion that a machine is slow is worth a test at the next stop
@@ -112,16 +113,18 @@ class Diagnosing(Hold[_Run]):
         return tuple(name for name in PROBES if "peers" not in programs[name].probe.needs and (name != "alignment" or due))
 
     def _is_alignment_due(self, machines: Sequence[str]) -> bool:
-        """The job has run for so long without it, or a gradient or a loss went wrong (a spike of five times, say) since the last one."""
+        """The job has run for so long and not all of its machines were judged by it, or a gradient or a loss went wrong (a spike of
+        five times, say) since the last one. What was not judged says nothing, and a standby that came in says nothing of the others."""
         since_s = self._clock.now_s() - self._config.alignment_after_s
         begun_s = max((event.time_s for event in self._held.events(kinds.JOB_REGISTERED)), default=since_s)
-        aligned = [
-            run.event_id
-            for run in fold_probes(self._held.events(kinds.PROBES))
-            if run.machine in machines and run.time_s > since_s and any(item.probe == "alignment" for item in run.results)
-        ]
+        aligned = {
+            run.machine: run.event_id
+            for run in read_past(self._ledger.events, self._clock.now_s())
+            if run.time_s > since_s and any(item.probe == "alignment" and item.verdict in _JUDGED for item in run.judgements)
+        }
+        last = min((aligned.get(machine, 0) for machine in machines), default=0)
         odd = (event.id for event in self._held.events(kinds.VERDICT) if event.payload.get("cause") == "numeric" and event.time_s > since_s)
-        return (begun_s <= since_s and not aligned) or max(odd, default=0) > max(aligned, default=0)
+        return (begun_s <= since_s and not last) or max(odd, default=0) > last
 
     def _is_slow_suspected(self, run: _Run) -> bool:
         """Whether a rule, or what-if, said within the hour that the job is slow: this is the next stop."""

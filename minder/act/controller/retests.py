@@ -144,9 +144,11 @@ class Retests:
         return replace(answer, passed=word == "pass", conclusive=conclusive, detail=detail)
 
     def _left(self, machine: str) -> tuple[str, ...]:
-        """What failed or was slow, and has not passed since, this test included."""
-        fold = ProofFold()
-        fold.add(self._ledger.events(kinds=PROOF_KINDS, newest_first=True, limit=_MOST_EVENTS)[::-1])
+        """What failed or was slow, and has not passed since, this test included: of what it was evicted for, and of the newest probes."""
+        record, fold = fold_machines(self._ledger.events(kinds=MACHINE_KINDS)).get(machine), ProofFold()
+        own = self._ledger.events(incident=record.incident, kinds=PROOF_KINDS) if record is not None and record.incident else []
+        known = {event.id: event for event in (*own, *self._ledger.events(kinds=PROOF_KINDS, newest_first=True, limit=_MOST_EVENTS))}
+        fold.add(known[number] for number in sorted(known))
         return fold.open_of(machine)
 
     def _conclude(self, order: _Order, answer: _Answer) -> None:

@@ -115,6 +115,9 @@ class HistoryFold:
         if event.kind == kinds.PAIRS:
             for run in fold_pairs([event]):
                 self._paired[event.job] |= pair_words(run.graph, run.time_s)
+        elif event.kind == kinds.UNBARRED:  # what pair tests found before is repaired, or a person vouches for the machine
+            for words in self._paired.values():
+                words.pop(str(event.payload.get("machine")), None)
         if event.kind in APPROVAL_KINDS:
             self._approvals[event.job].add(event)
 
