@@ -25,7 +25,7 @@ from tests.cache.conftest import Running
 pytestmark = [pytest.mark.package("torch"), pytest.mark.lab, pytest.mark.timeout(900)]
 
 _RANKS = """
-import json, os, sys, warnings
+import json, multiprocessing, os, sys, warnings
 from datetime import timedelta
 import torch, torch.distributed as dist
 warnings.filterwarnings("ignore")
@@ -48,6 +48,8 @@ for rank in range(size):
         except BaseException:
             import traceback; traceback.print_exc()
         finally:
+            for helper in multiprocessing.active_children():
+                helper.terminate()  # Megatron's, which holds our pipes
             sys.stderr.flush(); os._exit(status)
     children.append(child)
 for _ in range(size):
