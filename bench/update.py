@@ -1,9 +1,11 @@
-"""Another version of a job's code, and back, beside a full requeue of the same job: `python bench/update.py [--seeds 3] [--slurm]`.
+"""Another version of a job's code, and back, beside a full requeue of the same job: `python bench/update.py [--seeds 3] [--slurm]`. With
+`--cases requeue promotion` a proven standby's promotion beside it.
 
 Four machines of the lab, a worker each, checkpoints at every step in a folder. `update`: `minder job update --code --urgent` while the job
 steps. `rollback`: `minder job rollback` after it. `requeue`: what a scheduler does with the same job, without its queue: every process of
 it ends, launchers and controller start again with the new code, the job resumes from its checkpoint. With --slurm (root, a real slurmctld)
-also `scontrol requeue` of a batch job that trains the same model. Seconds: from the order until the first
+also `scontrol requeue` of a batch job that trains the same model. `promotion`: a machine reports an Xid, and the standby takes its
+place; from the decision on. Seconds: from the order until the first
 step with the new code; stood: the longest time without a step in it. That holds one step, which the job would have made anyway: beyond is
 the time without it, which is what the update costs.
 """
@@ -30,7 +32,7 @@ from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import Stage, training_script
 
-CASES = ("update", "rollback", "requeue")
+CASES = ("update", "rollback", "requeue", "promotion")
 MACHINES = 4
 STEPS = 4000  # the job outlives what is measured
 _LIMIT_S = 150.0
@@ -102,9 +104,9 @@ def job(stage: Stage, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def play(folder: Path, seed: int, note: Callable[[str], None] = lambda line: None) -> list[Played]:
-    """All cases on one lab, one after the other. Raises TimeoutError where the job does not come to what is waited for."""
-    lab: dict[str, Any] = {"machines": MACHINES, "standbys": 0, "telemetry": "scrape", "machine": 1}
+def play(folder: Path, seed: int, note: Callable[[str], None] = lambda line: None, cases: Sequence[str] = CASES[:3]) -> list[Played]:
+    """These cases on one lab, one after the other. Raises TimeoutError where the job does not come to what is waited for."""
+    lab: dict[str, Any] = {"machines": MACHINES, "standbys": int("promotion" in cases), "telemetry": "scrape", "machine": 1}
     rows = []
     with Stage(DemoOptions(fault="crash", steps=STEPS, at_step=12, seed=seed, out=folder, **lab)) as stage:
         stage.start_controller()
@@ -114,13 +116,38 @@ def play(folder: Path, seed: int, note: Callable[[str], None] = lambda line: Non
         code = write_code(folder / "project", "    _append(job.options.output / 'new-code', '.')\n")
         orders = {"update": ["update", stage.job, "--code", str(code), "--urgent"], "rollback": ["rollback", stage.job]}
         for case, words in orders.items():
+            if case not in cases:
+                continue
             rows.append(_ordered(watch, case, seed, words, pids))
             note(json.dumps(asdict(rows[-1])))
             at_step = watch.step()
             watch.until("steps after it", lambda: watch.step() >= at_step + 15)  # noqa: B023 - called at once
-        rows.append(_requeued(watch, seed, pids))
-        note(json.dumps(asdict(rows[-1])))
+        for case, measure in (("requeue", _requeued), ("promotion", _promoted)):
+            if case in cases:
+                rows.append(measure(watch, seed, pids))
+                note(json.dumps(asdict(rows[-1])))
     return rows
+
+
+def _promoted(watch: Watch, seed: int, pids: dict[str, int]) -> Played:
+    """From the decision on: what detection takes is another measure. The requeue before it has started most launchers anew."""
+    stage = watch.stage
+    watch.until("a standby that has passed the probes", lambda: _ready(stage.status_path))
+    at_step = watch.step()
+    watch.until("steps", lambda: watch.step() >= at_step + 10)
+    pids = {machine.name: machine.launcher.pid for machine in stage.lab.machines if machine.launcher is not None}
+    load, last = os.getloadavg()[0], watch.events()[-1].id
+    stage.inject("xid", 1)
+    decided = watch.until("the decision", lambda: next((event for event in watch.events(kinds.INTENT) if event.id > last), None))
+    stepped = watch.until("the first step after the promotion", lambda: watch.first_step(decided.id))
+    return _row(watch, "promotion", seed, (decided.time_s, decided.time_s), stepped, pids, load)
+
+
+def _ready(status: Path) -> bool:
+    try:
+        return bool(json.loads(status.read_text())["pool"]["ready"])
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _ordered(watch: Watch, case: str, seed: int, words: Sequence[str], pids: dict[str, int]) -> Played:
@@ -245,13 +272,14 @@ def _spread(values: Sequence[float]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES[:3]))
     parser.add_argument("--slurm", action="store_true", help="also a requeue in a real Slurm of this machine: minutes")
     parser.add_argument("--out", type=Path, help="write the rows there as JSON")
     options = parser.parse_args()
     rows: list[Played] = []
     for seed in range(options.seeds):
         with tempfile.TemporaryDirectory() as folder:
-            rows += play(Path(folder) / "out", seed, lambda line: print(line, flush=True))
+            rows += play(Path(folder) / "out", seed, lambda line: print(line, flush=True), options.cases)
         if options.slurm:
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(requeue_in_slurm(Path(folder), seed))

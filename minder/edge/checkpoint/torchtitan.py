@@ -37,6 +37,7 @@ class MemoryCheckpointManager(CheckpointManager):  # type: ignore[misc, unused-i
     def __init__(self, config: Any, *, model_parts: list[Any], optimizers: Any, **parts: Any) -> None:
         super().__init__(config, model_parts=model_parts, optimizers=optimizers, **parts)
         self.memory: Checkpointer | None = None
+        self._is_over = False
         if not self.enable:
             return
         self._tensors = {
@@ -46,6 +47,7 @@ class MemoryCheckpointManager(CheckpointManager):  # type: ignore[misc, unused-i
         self.memory = Checkpointer("memory", flush_dir=config.flush_dir or None, flush_every=config.flush_every, ring=config.ring)
 
     def _save(self, curr_step: int, last_step: bool = False) -> bool:
+        self._is_over |= last_step
         if self.memory is not None and not self.load_only:
             self.memory.save(curr_step, self._parts(()))
         return bool(super()._save(curr_step, last_step))
@@ -57,8 +59,9 @@ class MemoryCheckpointManager(CheckpointManager):  # type: ignore[misc, unused-i
         return True
 
     def _close(self) -> None:
+        """Called after an error, too: then the memory is what the job goes on from, and only its end gives it back."""
         memory, self.memory = getattr(self, "memory", None), None
-        if memory is not None:
+        if memory is not None and self._is_over:
             memory.close()
         super()._close()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,47 @@ def test_units_and_containers_type_what_the_command_line_takes(
     assert main([words[0], "--help"]) == 0
     text = capsys.readouterr().out
     assert {word for word in words if word.startswith("--") and word not in text} == set()
+
+
+def _state_page(begin: str, end: str) -> str:
+    page = (FOLDER.parents[1] / "docs/state.md").read_text()
+    return textwrap.dedent("        " + begin + page.split("        " + begin)[1].split(end)[0])
+
+
+def _slurm() -> tuple[str, dict[str, str]]:
+    line = _state_page("srun --overlap", " &\n")
+    begin = 'srun() { while [[ $1 == --* ]]; do shift; done; "$@"; }\n'
+    return begin + line, {"JOB": "llm-70b", "SHARED": "/shared", "SLURMD_NODENAME": "node-1"}
+
+
+def _kubernetes() -> tuple[str, dict[str, str]]:
+    pod = yaml.safe_load(_state_page("volumes:", "\n\n"))
+    (sidecar,) = pod["initContainers"]
+    assert sidecar["restartPolicy"] == "Always", "else the pod waits for its end"
+    assert [mount["name"] for mount in sidecar["volumeMounts"]] == [volume["name"] for volume in pod["volumes"]]
+    assert pod["volumes"][0]["emptyDir"]["medium"] == "Memory"
+    return shlex.join(sidecar["command"]), {variable["name"]: "10.0.0.1" for variable in sidecar["env"]}
+
+
+@pytest.mark.parametrize("lines", [_slurm, _kubernetes])
+def test_the_pages_lines_for_a_cache_are_what_a_shell_and_the_command_line_take(
+    lines: Callable[[], tuple[str, dict[str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, variables = lines()
+    fake = tmp_path / "minder"
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-euc", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin", **variables}, capture_output=True, text=True, check=True
+    )
+    words = done.stdout.splitlines()
+    monkeypatch.setenv("COLUMNS", "200")
+    assert words[0] == "cache" and main(["cache", "--help"]) == 0
+    known = capsys.readouterr().out
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    assert all(option in known and value for option, value in given.items())
+    assert {"--job", "--machine", "--listen", "--token-file", "--max-bytes"} <= set(given)
+    assert given["--listen"].endswith(":9403") and not given["--listen"].startswith(":")
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
