@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from minder.edge.agent.options import AgentOptions
 from minder.edge.agent.ring import SignalRing
 from minder.edge.agent.sampling import Sampler
+from minder.edge.exporters.cgroup import Cgroup
 from minder.edge.exporters.jobs import JobProcess
+from minder.edge.exporters.reading import Reading
 
 
 @pytest.fixture
@@ -64,3 +67,16 @@ def test_the_agent_reads_the_ports_of_its_rdma_adapters(tmp_path: Path) -> None:
         reading = sampler.sample()
     assert (reading.counters["rdma_receive_bytes", "mlx5_0"], reading.counters["rdma_transmit_bytes", "mlx5_0"]) == (2000, 4000)
     assert reading.counters["agent_errors", None] == 0
+
+
+def test_files_in_memory_are_no_processes_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that keeps its checkpoints in /dev/shm makes the machine use more, and no other process has grown."""
+    sampler = Sampler(AgentOptions(machine="m0", run_dir=tmp_path, gpu="off"), SignalRing())
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=1000, shared=300))
+    assert sampler._used_bytes(Reading(gauges={("memory_usage_ratio", None): 0.5})) == 200
+    assert sampler._used_bytes(Reading()) is None
+    (tmp_path / "m0").mkdir()
+    (tmp_path / "m0" / "memory.stat").write_text("anon 5\nshmem 40\n")
+    (tmp_path / "m0" / "memory.max").write_text("100\n")
+    sampler._cgroup = Cgroup("m0", tmp_path)
+    assert sampler._used_bytes(Reading(gauges={("memory_usage_ratio", None): 0.5})) == 10

@@ -107,6 +107,16 @@ def test_machines_evidence_outranks_memory(running: PolicyContext) -> None:
     assert decide(ecc, remembered(past), running)[0].action == "evict"
 
 
+def test_a_signal_beside_a_hang_outranks_memory_only_where_it_would_evict_by_itself(running: PolicyContext) -> None:
+    """A program that hangs its device makes the driver reset it wherever its rank runs."""
+    beside = replace(hang("m1", 1), sources=("signals", "stall"))
+    past = remembered(fail("m9", 1, ago_s=60.0, sort="hang"))
+    (decision,) = decide(beside, past, running)
+    assert decision.action == "restart" and FOLLOWS in decision.detail
+    (decision,) = decide(replace(beside, cause="explicit"), past, running)
+    assert (decision.action, decision.machines) == ("evict", ("m1",))
+
+
 def test_the_same_step_again_with_the_machine_exchanged_is_the_programs(running: PolicyContext) -> None:
     past = fail("m9", 2, ago_s=60.0, sort="hang", step=77)
     (decision,) = decide(hang("m1", 1, step=77, stepped=True), remembered(past), running)

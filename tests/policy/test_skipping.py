@@ -180,7 +180,8 @@ def test_its_crash_is_an_echo_and_no_restart_of_its_own(numbered: PolicyContext)
 
 
 def test_evidence_of_the_machine_comes_first(numbered: PolicyContext) -> None:
-    broken = replace(single(fail("nonfinite")), sources=("numeric", "signals"), evidence=(Evidence("kernel", "m1", "Xid 79"),))
+    own = (Evidence("kernel", "m1", "Xid 79"),)
+    broken = replace(single(fail("nonfinite")), cause="explicit", sources=("numeric", "signals"), evidence=own)
     found = decide(numbered, broken, fail("nonfinite", generation=3, machine="m9"))
     assert found[0].action == "evict" and not any(item.skip for item in found)
 

@@ -34,6 +34,14 @@ def test_the_handed_cases_are_decided_as_expected() -> None:
     assert [classify_exception(row["type"], row["message"]).kind for row in rows] == wanted
 
 
+PUBLIC = [json.loads(line) for line in (CASES / "public.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", PUBLIC, ids=[row["source"] or f"own-{place}" for place, row in enumerate(PUBLIC)])
+def test_texts_of_public_threads_and_names_that_sound_like_faults(row: dict[str, str]) -> None:
+    assert classify_exception(row["type"], row["message"]).kind == row["kind"]
+
+
 @pytest.mark.parametrize(
     ("type_name", "message", "kind"),
     [

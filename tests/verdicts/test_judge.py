@@ -50,6 +50,14 @@ def test_rules_that_agree_are_surer_than_each() -> None:
     assert abs(found[0].confidence - (1 - 0.2 * 0.3)) < 1e-9
 
 
+@pytest.mark.parametrize(("tier", "confidence", "cause"), [("evict", 0.6, "explicit"), ("page", 0.9, "stall"), ("watch", 0.9, "stall")])
+def test_the_cause_is_the_machines_own_word_only_where_that_is_as_grave_as_the_rest(tier: str, confidence: float, cause: str) -> None:
+    """A driver that reset a device on which the program hung is watched: the hang stays a hang, of which the policy asks its memory."""
+    signals = always("m1", range(10, 11), cause="explicit", tier=tier, confidence=confidence)
+    (found,) = run(Judge([Scripted("stall", always("m1", range(10, 11))), Scripted("signals", signals)]), range(20))
+    assert (found.tier, found.cause, found.sources) == ("evict", cause, ("signals", "stall"))
+
+
 def test_rules_that_contradict_only_page_and_say_so() -> None:
     judge = Judge([Scripted("a", always("m1", range(10, 12))), Scripted("b", always("m2", range(10, 12), confidence=0.75))])
     found = run(judge, range(20))

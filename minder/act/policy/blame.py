@@ -40,7 +40,7 @@ __all__ = ["FOLLOWS", "OF_NUMBERS", "STAYS", "Blame", "attribute"]
 
 FOLLOWS, STAYS = "follows the rank", "stays with the machine"
 OF_NUMBERS = frozenset({"nonfinite", "spike", "batch"})  # sorts of failures: of one rank, of one rank, of all
-_MACHINE_SOURCES = frozenset({"signals", "absence"})
+_OF_MACHINES = frozenset({"explicit", "absence"})  # causes: of verdicts that machines' own evidence brings about by itself
 _OF_CAUSE: dict[str, Trouble] = {"stall": "hang", "slowdown": "slow", "unknown": "slow"}
 _MOST_SHOWN = 3
 
@@ -90,10 +90,11 @@ def _times(failure: Failure, history: History, context: PolicyContext) -> int:
 
 
 def _is_machines_own(verdict: Verdict) -> bool:
+    """By the cause, which is that of the gravest evidence. A signal that is only watched, or worth a page, stands among a verdict's sources
+    too, and settles nothing: a program that hangs its device makes the driver reset it on every machine that runs it."""
     if verdict.kind == "job":
         return False
-    broken = any(failure.kind == "machine" for failure in verdict.failures)
-    return broken or verdict.cause == "absence" or not _MACHINE_SOURCES.isdisjoint(verdict.sources)
+    return verdict.cause in _OF_MACHINES or any(failure.kind == "machine" for failure in verdict.failures)
 
 
 def _of_numbers(verdict: Verdict, history: History, context: PolicyContext) -> Blame | None:

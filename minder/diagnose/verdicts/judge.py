@@ -60,6 +60,7 @@ class RuleFailure:
 
 
 _EXPLICIT = frozenset({"explicit", "numeric"})
+_OF_MACHINES = frozenset({"explicit", "absence"})  # where it is as grave as the rest, it is the cause: the policy asks no memory then
 _ASIDE = frozenset({"stage imbalance", "sequence imbalance", "communication", "data"})  # causes of slowness, each a trouble of its own
 _STOPS_NOTHING = _ASIDE | {"spikes", "notices", "standing"}  # they hide no later suspect: training goes on, or no machine is named
 
@@ -185,7 +186,7 @@ class Judge:
         opposing = [] if own else [item for item in self._recent.values() if _contradicts(item, target)]
         doubt = math.prod(1.0 - item.confidence for item in agreeing)
         tiers = {item.source: _tier(item, agreeing) for item in agreeing}
-        best = max(agreeing, key=lambda item: (TIER_ORDER[tiers[item.source]], item.confidence))
+        best = max(agreeing, key=lambda item: (TIER_ORDER[tiers[item.source]], item.cause in _OF_MACHINES, item.confidence))
         tier: Tier = "page" if opposing and tiers[best.source] == "evict" else tiers[best.source]
         against = [piece for item in agreeing for piece in item.against]
         for item in opposing:

@@ -34,10 +34,11 @@ class MemoryHistory:
         self._pids: deque[frozenset[int]] = deque(maxlen=3)  # a victim may be gone from the newest
 
     def note(self, now_s: float, tree_bytes: float | None, used_bytes: float | None, pids: Collection[int]) -> None:
-        """tree_bytes, pids: of the training processes and all below them. used_bytes: of the machine."""
+        """tree_bytes, pids: of the training processes and all below them. used_bytes: of all processes of the machine. A tree counts
+        memory that it shares once for each process, so the rest may be less than nothing; how it grows is what counts."""
         self._pids.append(frozenset(pids))
         if tree_bytes is not None and used_bytes is not None:
-            self._samples.append((now_s, tree_bytes, max(0.0, used_bytes - tree_bytes)))
+            self._samples.append((now_s, tree_bytes, used_bytes - tree_bytes))
         while self._samples and now_s - self._samples[0][0] > _KEPT_S:
             self._samples.popleft()
 

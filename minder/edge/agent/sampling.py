@@ -149,10 +149,16 @@ class Sampler:
         return HostExporter().read
 
     def _used_bytes(self, reading: Reading) -> float | None:
-        """What the machine uses: of its own limit where it is a cgroup, else of the host's memory."""
+        """What the machine's processes use: of its own limit where it is a cgroup, else of the host's memory. Without files in memory
+        (/dev/shm), which stay when no process has them open: the job may have written them."""
         share = reading.gauges.get(("memory_usage_ratio", None))
-        limit_bytes = self._cgroup.memory_limit_bytes() if self._cgroup is not None else None
-        return None if share is None else share * (limit_bytes or psutil.virtual_memory().total)
+        if share is None:
+            return None
+        if self._cgroup is not None:
+            limit_bytes = self._cgroup.memory_limit_bytes() or psutil.virtual_memory().total
+            return share * limit_bytes - self._cgroup.shared_bytes()
+        memory = psutil.virtual_memory()
+        return share * memory.total - (memory.shared if self._options.processes_of is None else 0)
 
     def _tree(self) -> list[int]:
         root = self._options.processes_of

@@ -107,6 +107,10 @@ class Cgroup:
                 return int(text) if int(text) < _UNLIMITED_BYTES else None
         return None
 
+    def shared_bytes(self) -> int:
+        """Files in memory and shared memory, which are part of what it uses."""
+        return self._find((self._v1["memory"],), "memory.stat", "total_shmem") or self._find(self._v2, "memory.stat", "shmem") or 0
+
     def _oom_kills(self) -> int | None:
         found = self._find((self._v1["memory"],), "memory.oom_control", "oom_kill")
         return found if found is not None else self._find(self._v2, "memory.events", "oom_kill")

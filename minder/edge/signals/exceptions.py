@@ -1,6 +1,7 @@
 """Whose an exception is, by its structure: type, library and error code (exception_rules.toml). Pure and light: workers load it.
 
-Words match as words: "maxidx" is no Xid. What no rule knows is unknown; an unknown exception never accuses a machine by itself.
+Words match as words: "maxidx" is no Xid. Paths and addresses are names that a person chose, and no rule of kind machine reads them: a folder
+may be called as a fault is. What no rule knows is unknown; an unknown exception never accuses a machine by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["Disk", "ExceptionKind", "ExceptionRule", "Whose", "classify_exceptio
 ExceptionKind = Literal["machine", "program", "victim", "unknown"]
 Disk = Literal["local", "network"]
 _KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "quotes", "examples"}
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_ERRNO = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|\bOs \{ code: (\d+)")  # as Python and Rust write it
+_NAMED = re.compile(r"'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\"|\S*/\S*")  # paths and addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,13 @@ def classify_exception(type_name: str, message: str, *, errno: int | None = None
     """
     name = type_name.rsplit(".", 1)[-1].split("(", 1)[0].split("[", 1)[0]
     named = _ERRNO.search(message)
-    number = errno if errno is not None else int(named[1]) if named else None
+    number = errno if errno is not None else int(named[named.lastindex or 1]) if named else None
     word = numbers.errorcode.get(number, "") if number is not None else ""
     quotes = any(rule.quotes and name in rule.types for rule in load_exception_rules())
+    own = _NAMED.sub(" ", message)
     for rule in load_exception_rules():
-        found = None if quotes and rule.kind == "machine" else rule.match(name, message, word, disk)
+        broken = rule.kind == "machine"
+        found = None if quotes and broken else rule.match(name, own if broken else message, word, disk)
         if found is not None:
             return found
     return Whose("unknown", "os" if word else "", word)

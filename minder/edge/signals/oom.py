@@ -9,8 +9,9 @@ one; limited, whether a cgroup that is less than the machine met its limit; tree
 processes with all below them at the last sample before the kill; tree_usual_bytes, its median before; others_grew_bytes, by how much
 the rest of the machine's used memory stood over its own median.
 
-Not known: what was allocated and ended between two samples, and memory that is in no resident set (huge pages, kernel memory): it
-counts as the rest of the machine. Of a recording that holds only the kernel's lines, no kill accuses a machine.
+Files in memory (/dev/shm) count for no one: a rank may have written them, and they stay when it has ended. Not known: what was allocated
+and ended between two samples, and other memory that is in no resident set (huge pages, kernel memory): it counts as the rest of the
+machine. Of a recording that holds only the kernel's lines, no kill accuses a machine.
 """
 
 from __future__ import annotations
