@@ -94,6 +94,7 @@ class Failure:
     fingerprint: "" where a failure has no structure to be known by: a bare exit code or signal, a rank that stands in a collective.
     step: the newest one before it; stepped: whether its generation had made a step. code_version: "" if unknown. Times are unix seconds.
     batch: the global batch that its step consumed, None where the job's loader does not number them (minder.model.batch_ranges).
+    update: the version of the job's code that its generation ran, 0 as its launchers were started. It is known of hangs too.
     """
 
     time_s: float
@@ -108,6 +109,7 @@ class Failure:
     code_version: str = ""
     text: str = ""
     batch: int | None = None
+    update: int = 0
 
     def is_like(self, other: Failure) -> bool:
         """Of the same sort, without two fingerprints that differ."""

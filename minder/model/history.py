@@ -139,8 +139,8 @@ class History:
     last_restart_s: float | None = None
     restarts: int = 0
     restarts_today: int = 0
-    progress_s: float = float("-inf")  # when restarts were last counted anew
-    failures: tuple[Failure, ...] = ()  # of the last 24 hours
+    failures: tuple[Failure, ...] = ()  # of the last 24 hours, in the ledger's order
+    left_behind: int = 0  # the first of them, which the job left behind by progress: restarts were counted anew since
     trials: tuple[Trial, ...] = ()  # of the last 24 hours, the open ones among them
     approvals: tuple[Approval, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()

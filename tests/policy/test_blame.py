@@ -82,6 +82,22 @@ def test_a_failure_that_stays_with_the_machine_evicts_it(running: PolicyContext)
     assert (decision.action, decision.machines) == ("evict", ("m1",)) and STAYS in decision.detail
 
 
+def test_one_failure_with_other_ranks_is_tried_before_its_machine_goes(running: PolicyContext) -> None:
+    """Its ranks moved for another reason than a trial of it: as the partner of another one, or with a new run."""
+    placed = replace(running, job=replace(running.job, rank_machine={0: "m0", 1: "m3", 2: "m2", 3: "m1"}))
+    (decision,) = decide(crash(fail("m1", 3)), remembered(fail(ago_s=60.0)), placed)
+    assert (decision.action, decision.machines) == ("trial", ("m1",))
+    tried = Trial("trial-1", "m1", "m3", (1,), START_S - 30.0, True, None)
+    (decision,) = decide(crash(fail("m1", 3)), remembered(fail(ago_s=60.0), trials=(tried,)), placed)
+    assert (decision.action, decision.machines) == ("evict", ("m1",)) and STAYS in decision.detail
+
+
+def test_a_hang_of_before_an_update_of_the_code_is_not_remembered(running: PolicyContext) -> None:
+    past = remembered(fail("m9", 1, ago_s=60.0, sort="hang", update=1))
+    assert decide(hang("m1", 1, update=1), past, running)[0].action == "restart"
+    assert decide(hang("m1", 1, update=2), past, running)[0].action == "evict"
+
+
 def test_a_fingerprint_that_was_seen_on_another_machine_is_the_programs(running: PolicyContext) -> None:
     past = fail("m3", 3, ago_s=60.0, fingerprint="RuntimeError|device:illegal|train:main")
     (decision,) = decide(crash(fail(fingerprint=past.fingerprint)), remembered(past), running)
@@ -197,7 +213,9 @@ def test_a_gradient_of_one_rank_is_tried_at_once_and_then_follows(running: Polic
 def test_what_the_job_left_behind_by_progress_follows_only_if_it_was_the_last(running: PolicyContext) -> None:
     """A rank failed on m9, ran on m1 for long, then failed there twice: m1 is tried, too."""
     old, here = fail("m9", ago_s=5_000.0), fail(ago_s=60.0)
-    assert attribute(crash(fail()), remembered(old, here, progress_s=8_000.0), running).seen == 1
+    assert attribute(crash(fail()), remembered(old, here, left_behind=1), running).seen == 1
+    back = replace(old, time_s=START_S + 4_000.0)  # the clock was set back after it
+    assert attribute(crash(fail()), remembered(back, here, left_behind=1), running).seen == 1
     assert attribute(crash(fail()), remembered(old, here), running).finding == FOLLOWS
 
 
@@ -247,7 +265,7 @@ def test_restarts_that_are_used_up_end_with_the_history(running: PolicyContext) 
 def test_rank_numbers_of_before_the_job_changed_its_size_say_nothing_of_ranks(running: PolicyContext) -> None:
     """The machine's own other rank, and the same rank on another machine, speak only while the job has as many ranks."""
     smaller = replace(running, job=replace(running.job, sized_in=3))
-    moved, followed = remembered(fail("m1", 3, ago_s=60.0)), remembered(fail("m2", 1, ago_s=60.0))
+    moved, followed = remembered(fail("m1", 3, ago_s=90.0), fail("m1", 3, ago_s=60.0)), remembered(fail("m2", 1, ago_s=60.0))
     assert attribute(crash(fail()), moved, running).trouble == "machine"
     assert attribute(crash(fail()), followed, running).trouble == "program"
     assert attribute(crash(fail()), moved, smaller).trouble == "unknown" == attribute(crash(fail()), followed, smaller).trouble

@@ -59,6 +59,8 @@ TOOLS = {
     " / AbslInternalPerThreadSemWait_lts_20230802 (x.so) / absl::lts_20230802::Mutex::LockSlow (x.so)",
     "a mutex of Rust": "syscall (libc.so.6) / std::sys::sync::mutex::futex::Mutex::lock_contended (libtok.so)",
     "a shared mutex": "folly::detail::nativeFutexWaitImpl (libf.so) / folly::SharedMutexImpl::lockExclusiveImpl (libf.so)",
+    "a debugger of devices": "poll (libc.so.6) / ?? (libcudadebugger.so.1) / ?? (libcuda.so.1) / cuLaunchKernel (libcuda.so.1)",
+    "memory that is given back": "madvise (libc.so.6) / mtrim (libc.so.6) / __malloc_trim (libc.so.6) / ffi_call (libffi.so.8)",
     "a lock of OpenMP": "__kmp_acquire_queuing_lock (libomp.so)",
 }
 

@@ -40,7 +40,14 @@ def identify(verdict: Verdict, state: JobState, tracker: JobTracker) -> Verdict:
     newest = int(tracker.steps.step) if math.isfinite(tracker.steps.step) else None
     stepped = state.first_step_seen
     named = [
-        replace(item, step=newest if item.step is None else item.step, generation=state.generation, stepped=stepped) for item in failures
+        replace(
+            item,
+            step=newest if item.step is None else item.step,
+            generation=state.generation,
+            stepped=stepped,
+            update=state.update,
+        )
+        for item in failures
     ]
     batched = [_with_batch(item, state) for item in named]
     return replace(verdict, failures=tuple(batched), evidence=(*verdict.evidence, *_about_batches(batched)))

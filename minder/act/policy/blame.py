@@ -13,7 +13,7 @@ order) is taken as it is. For every other failure the memory of the same code ve
 | the same rank failed the same way on another machine | the program's: it follows the rank | program |
 | the same step, made after a resume, though the machine accused then was exchanged | the program's or the data's | program |
 | as the second row, a hang, and it comes back on that machine | two bad machines in turn, or the program's | unknown, seen before |
-| the same machine failed the same way with other ranks | the machine's: it stays with the machine | machine |
+| the same machine failed the same way with other ranks, twice or after a trial | the machine's: it stays with the machine | machine |
 | one rank's own gradient is not finite | unknown: a second look is needed | nan |
 | the same machine failed with the same ranks | unknown: a second look is needed | unknown, seen before |
 | nothing | unknown | unknown |
@@ -150,7 +150,7 @@ def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> B
         if program:
             return Blame("program", (), program[0], program[1], seen=len(_alike(past, failure)))
         moved = [item for item in _placed_alike(past, failure, context) if item.machine == failure.machine and _is_elsewhere(item, context)]
-        if moved:
+        if moved and (len(_here(past, failure)) > 1 or _was_tried(failure.machine, history)):
             say = f"{STAYS}: {failure.machine} failed with rank {_ranks(failure)}, and before with other ranks: {_shown(moved)}"
             return Blame("machine", (failure.machine,), say, STAYS)
     if first.sort not in ("crash", "nonfinite") and verdict.kind != "job":
@@ -158,8 +158,7 @@ def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> B
     if len({failure.machine for failure in verdict.failures}) > 1:
         trouble: Trouble = "standstill" if verdict.kind == "job" else "machine"
         return Blame(trouble, verdict.machines, "unknown, on several machines at once: remembered")
-    here = [item for item in _alike(past, first) if item.machine == first.machine]
-    return _unknown(first, here)
+    return _unknown(first, _here(past, first))
 
 
 def _unknown(first: Failure, here: Sequence[Failure]) -> Blame:
@@ -173,9 +172,23 @@ def _unknown(first: Failure, here: Sequence[Failure]) -> Blame:
 def _counts(item: Failure, failure: Failure, context: PolicyContext) -> bool:
     """Of an earlier generation and of the same code, as far as both are known. Hardware's failures say nothing of the program. By its
     number too: where the clock was set back, what came before seems to come later."""
-    same_code = not item.code_version or not failure.code_version or item.code_version == failure.code_version
+    same_code = item.update == failure.update and _is_same_version(item.code_version, failure.code_version)
     earlier = item.time_s < context.job.generation_start_s or 0 < item.generation < context.job.generation
     return earlier and same_code and item.kind != "machine"
+
+
+def _is_same_version(one: str, other: str) -> bool:
+    return not one or not other or one == other
+
+
+def _here(past: Sequence[Failure], failure: Failure) -> list[Failure]:
+    return [item for item in _alike(past, failure) if item.machine == failure.machine]
+
+
+def _was_tried(machine: str, history: History) -> bool:
+    """Its ranks were given to another machine to see whether the failure follows them, and it did not. Ranks move for other reasons too, as
+    with a new run, and two failures of one machine, without a structure to be known by, evict none."""
+    return any(trial.machine == machine and trial.finding != FOLLOWS for trial in history.trials)
 
 
 def _program(failure: Failure, past: Sequence[Failure], history: History, context: PolicyContext) -> tuple[str, str] | None:
@@ -196,7 +209,7 @@ def _program(failure: Failure, past: Sequence[Failure], history: History, contex
 def _hangs_again(failure: Failure, past: Sequence[Failure], program: tuple[str, str]) -> bool:
     """A hang that followed the rank to a machine, and comes back there: two bad machines in turn look the same as the program until a
     third one runs the rank. The same fingerprint, and the same step, leave no such doubt."""
-    here = [item for item in _alike(past, failure) if item.machine == failure.machine]
+    here = _here(past, failure)
     followed = program[1] == FOLLOWS and not any(item.fingerprint == failure.fingerprint != "" for item in past)
     return failure.sort == "hang" and followed and bool(here)
 
@@ -209,13 +222,14 @@ def _placed_alike(past: Iterable[Failure], failure: Failure, context: PolicyCont
 def _followed(failure: Failure, past: Sequence[Failure], history: History) -> list[Failure]:
     """Failures of the same ranks on another machine. One that the job left behind by progress since counts only if it was the last."""
     same = [item for item in past if set(item.ranks) & set(failure.ranks)]
-    recent = [item for item in same if item.time_s > history.progress_s] or same[-1:]
+    left = set(history.failures[: history.left_behind])
+    recent = [item for item in same if item not in left] or same[-1:]
     return [item for item in recent if item.machine != failure.machine]
 
 
 def _alike(past: Iterable[Failure], failure: Failure) -> list[Failure]:
-    """Unknown ones of the same sort, without two fingerprints that differ, oldest first."""
-    return sorted((item for item in past if item.kind == "unknown" and item.is_like(failure)), key=lambda item: item.time_s)
+    """Unknown ones of the same sort, without two fingerprints that differ, in the ledger's order: the clock may have been set back."""
+    return [item for item in past if item.kind == "unknown" and item.is_like(failure)]
 
 
 def _is_elsewhere(item: Failure, context: PolicyContext) -> bool:

@@ -1,7 +1,7 @@
 """Whose an exception is, by its structure: type, library and error code (exception_rules.toml). Pure and light: workers load it.
 
-Words match as words: "maxidx" is no Xid. Paths and addresses are names that a person chose, and no rule of kind machine reads them: a folder
-may be called as a fault is. What no rule knows is unknown; an unknown exception never accuses a machine by itself.
+Words match as words: "maxidx" is no Xid. Paths and addresses are names that a person chose, and no rule of kind machine reads them: a
+folder may be called as a fault is. What no rule knows is unknown; an unknown exception never accuses a machine by itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ class BlameFold:
 
     def __init__(self) -> None:
         self.progress: list[tuple[int, float, bool]] = []
-        self._failures: deque[Failure] = deque(maxlen=_MOST)
+        self._failures: deque[tuple[int, Failure]] = deque(maxlen=_MOST)  # with the event that first reported each
         self._trials: dict[str, Trial] = {}
         self._effects: dict[str, _Effect] = {}  # by operation, of trials
         self._told: set[tuple[str, tuple[int, ...], str, int, int | None]] = set()  # of this run
@@ -63,13 +62,14 @@ class BlameFold:
         elif event.kind == kinds.VERDICT and _is_remembered(event):
             self._note_failures(event)
 
-    def progress_s(self, now_s: float) -> float:
-        """When restarts were last counted anew; -inf if never."""
-        return max((time_s for _, time_s, anew in self.progress if anew and time_s <= now_s), default=-math.inf)
-
     def failures(self, now_s: float) -> tuple[Failure, ...]:
-        """Of the last 24 hours, oldest first."""
-        return tuple(item for item in self._failures if item.time_s > now_s - MEMORY_S)
+        """Of the last 24 hours, in the ledger's order."""
+        return tuple(item for _, item in self._failures if item.time_s > now_s - MEMORY_S)
+
+    def left_behind(self, now_s: float, until_s: float) -> int:
+        """How many of them were there when restarts were last counted anew; until_s: of what was written up to then."""
+        passed = max((event_id for event_id, time_s, anew in self.progress if anew and time_s <= until_s), default=-1)
+        return sum(event_id < passed and item.time_s > now_s - MEMORY_S for event_id, item in self._failures)
 
     def trials(self, now_s: float) -> tuple[Trial, ...]:
         """Begun within the last 24 hours, or not ended yet."""
@@ -91,7 +91,7 @@ class BlameFold:
                 continue
             if _key(failure) not in self._told:
                 self._told.add(_key(failure))
-                self._failures.append(failure)
+                self._failures.append((event.id, failure))
                 self._note_effects(failure)
 
     def _note_effects(self, failure: Failure) -> None:
