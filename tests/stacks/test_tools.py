@@ -33,7 +33,9 @@ def frame_of(pattern: str, native: bool) -> Frame:
     """A frame that the pattern is written for: its wild parts stand for nothing, or for a name."""
     function, _, file = (part.strip() for part in pattern.partition(" @ "))
     name = function.replace("::*", "::run").replace("*", "") or "call"
-    return Frame(name, f"{file or 'libx'}.so" if native else f"{file}x.py" if not file.endswith(".py") else file, 0 if native else 7, native)
+    return Frame(
+        name, f"{file or 'libx'}.so" if native else f"{file}x.py" if not file.endswith(".py") else file, 0 if native else 7, native
+    )
 
 
 def test_the_helper_makes_frames_that_fit() -> None:

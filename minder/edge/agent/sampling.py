@@ -158,7 +158,7 @@ class Sampler:
             limit_bytes = self._cgroup.memory_limit_bytes() or psutil.virtual_memory().total
             return share * limit_bytes - self._cgroup.shared_bytes()
         memory = psutil.virtual_memory()
-        return share * memory.total - (memory.shared if self._options.processes_of is None else 0)
+        return float(share * memory.total - (memory.shared if self._options.processes_of is None else 0))
 
     def _tree(self) -> list[int]:
         root = self._options.processes_of
