@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minder.edge.worker.cause import said, speaking
-from minder.edge.worker.failures import Interrupted, NonFiniteGradient, disk_of, fingerprint
+from minder.edge.worker.failures import Interrupted, NonFiniteGradient, disk_of, fingerprint, is_victim
 
 ECC = "CUDA error: uncorrectable ECC error encountered"
 RESET = "[Errno 104] Connection reset by peer"
@@ -126,6 +126,14 @@ def test_a_traceback_of_another_process_is_that_processs_exception(tmp_path: Pat
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
     assert disk_of(OSError(LOADER), mounts) == "local", "the disk of a data loader's file is this machine's too"
+
+
+def test_what_another_machine_said_is_not_this_ranks_exception() -> None:
+    ecc = "CUDA error: uncorrectable ECC error encountered"
+    kind = type("RayTaskError(RuntimeError)", (RuntimeError,), {})
+    error = kind(f"ray::W.run() (pid=11, ip=10.0.0.5)\nTraceback (most recent call last):\n  File x\nRuntimeError: {ecc}\n")
+    error.__cause__ = RuntimeError(ecc)
+    assert speaking(error) is error and is_victim(*said(error))
 
 
 def test_an_exception_that_cannot_be_printed_is_reported_all_the_same() -> None:

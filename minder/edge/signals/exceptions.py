@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args
 
 from minder.model.errors import ConfigError
 
-__all__ = ["Disk", "ExceptionKind", "ExceptionRule", "Whose", "classify_exception", "load_exception_rules"]
+__all__ = ["Disk", "ExceptionKind", "ExceptionRule", "Whose", "classify_exception", "hands_on", "load_exception_rules"]
 
 ExceptionKind = Literal["machine", "program", "victim", "unknown"]
 Disk = Literal["local", "network"]
-_KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "quotes", "examples"}
+_KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "quotes", "hands_on", "examples"}
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|\bOs \{ code: (\d+)")  # as Python and Rust write it
 _NAMED = re.compile(r"'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\"|\S*/\S*")  # paths and addresses
 
@@ -50,6 +50,7 @@ class ExceptionRule:
     code: str
     examples: tuple[tuple[str, ...], ...]
     quotes: bool = False
+    hands_on: bool = False
 
     def match(self, type_name: str, message: str, errno: str, disk: Disk | None) -> Whose | None:
         """What it says of an exception, or None where it does not fit."""
@@ -72,7 +73,7 @@ def classify_exception(type_name: str, message: str, *, errno: int | None = None
     >>> classify_exception("RuntimeError", "the loss is odd")
     Whose(kind='unknown', library='', code='', rule='')
     """
-    name = type_name.rsplit(".", 1)[-1].split("(", 1)[0].split("[", 1)[0]
+    name = _base(type_name)
     named = _ERRNO.search(message)
     number = errno if errno is not None else int(named[named.lastindex or 1]) if named else None
     word = numbers.errorcode.get(number, "") if number is not None else ""
@@ -84,6 +85,15 @@ def classify_exception(type_name: str, message: str, *, errno: int | None = None
         if found is not None:
             return found
     return Whose("unknown", "os" if word else "", word)
+
+
+def hands_on(type_name: str) -> bool:
+    """Whether exceptions of this type carry what another process said."""
+    return any(rule.hands_on and _base(type_name) in rule.types for rule in load_exception_rules())
+
+
+def _base(type_name: str) -> str:
+    return type_name.rsplit(".", 1)[-1].split("(", 1)[0].split("[", 1)[0]
 
 
 @functools.cache
@@ -105,7 +115,7 @@ def _parse(entry: Mapping[str, Any]) -> ExceptionRule:
     examples = tuple(tuple(example) for example in entry.get("examples", ()))
     return ExceptionRule(
         name, kind, types, pattern, codes, entry.get("disk"), str(entry.get("library", "")), str(entry.get("code", "")), examples,
-        entry.get("quotes") is True,
+        entry.get("quotes") is True, entry.get("hands_on") is True,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ with `sys.exit(1)` inside its `except`. The fault is what came first; its echoes
 | raised from another (`raise ... from`) | known by a rule | the inner |
 | raised while another was handled, itself unknown, a victim or an exit | no mere branch (KeyError, StopIteration, ...) | the inner |
 | an end that was asked for (Interrupted, SIGTERM, Ctrl-C) | any | the outer |
+| one that carries what another process said (Ray, RPC) | any: that process reports it for itself | the outer |
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import re
 import traceback
 
-from minder.edge.signals.exceptions import ExceptionKind, Whose, classify_exception
+from minder.edge.signals.exceptions import ExceptionKind, Whose, classify_exception, hands_on
 
 __all__ = ["errno_of", "said", "speaking"]
 
@@ -34,10 +35,10 @@ def speaking(error: BaseException) -> BaseException:
 
 
 def said(error: BaseException) -> tuple[str, str]:
-    """(type, message), of the exception in another process where the text quotes its traceback (a data loader's, a spawned rank's).
-    Never raises, also where an exception's own __str__ does."""
+    """(type, message), of the exception in another process of this machine where the text quotes its traceback (a data loader's, a spawned
+    rank's). Never raises, also where an exception's own __str__ does."""
     name, text = type(error).__name__, _text(error)
-    at = text.rfind("Traceback (most recent call last)")
+    at = -1 if hands_on(name) else text.rfind("Traceback (most recent call last)")
     quoted = _QUOTED.search(text, at) if at >= 0 else None
     if quoted is None:
         return name, text
@@ -53,7 +54,7 @@ def _speaking(error: BaseException, depth: int) -> BaseException:
         found = [_speaking(item, depth - 1) for item in error.exceptions] if depth else []
         return min(found, key=lambda item: _ORDER.index(_whose(item).kind), default=error)
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if inner is None or depth <= 0:
+    if inner is None or depth <= 0 or hands_on(type(error).__name__):
         return error
     inner = _speaking(inner, depth - 1)
     return inner if _outweighs(inner, error) else error
