@@ -116,6 +116,16 @@ def test_whose_disk_an_error_is_of(tmp_path: Path) -> None:
     assert disk_of(OSError(5, "Input/output error"), mounts) is None and disk_of(ValueError("x"), mounts) is None
 
 
+def test_what_lies_on_no_disk_is_no_disks_error(tmp_path: Path) -> None:
+    """A terminal that was closed, a device's own file, files in memory; and block devices of a server."""
+    mounts = tmp_path / "mounts"
+    rows = ["/dev/sda1 / ext4", "devpts /dev/pts devpts", "sysfs /sys sysfs", "tmpfs /dev/shm tmpfs", "panfs://p /pan panfs"]
+    mounts.write_text("".join(f"{row} rw 0 0\n" for row in [*rows, "/dev/rbd0 /vol ext4"]))
+    names = ("/dev/pts/3", "/sys/class/infiniband/mlx5_0/state", "/dev/shm/x", "/pan/x", "/vol/x", "/scratch/x")
+    found = [disk_of(OSError(5, "Input/output error", name), mounts) for name in names]
+    assert found == [None, None, None, "network", "network", "local"]
+
+
 def test_fingerprint_does_not_depend_on_frames_of_libraries() -> None:
     import json
 

@@ -36,7 +36,21 @@ _NETWORK_FILE_SYSTEMS = (
     "pvfs2",
     "orangefs",
     "daos",
+    "panfs",
+    "ocfs2",
+    "gfs2",
+    "cvfs",
+    "virtiofs",
+    "coda",
+    "ncpfs",
 )
+_NETWORK_DEVICES = ("/dev/rbd", "/dev/nbd", "/dev/drbd")
+_NO_DISKS = frozenset(
+    {
+        "proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "ramfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "mqueue",
+        "autofs", "hugetlbfs", "configfs", "fusectl", "rpc_pipefs", "nsfs", "bpf", "pstore", "efivarfs", "binfmt_misc",
+    }
+)  # fmt: skip
 
 
 class Interrupted(BaseException):
@@ -88,8 +102,9 @@ def traceback_tail(error: BaseException, lines: int = 20) -> str:
 
 
 def disk_of(error: BaseException, mounts: Path = Path("/proc/mounts")) -> Disk | None:
-    """Whether the file that an OSError names lies on a file system of this machine or of a server; None where that cannot be known.
-    A data loader's process hands on the text alone, so the name may stand there."""
+    """Whether the file that an OSError names lies on a disk of this machine or of a server; None where that cannot be known, and where it
+    lies on no disk: a terminal that was closed answers EIO too. A data loader's process hands on the text alone, so the name may stand
+    there."""
     name = getattr(error, "filename", None)
     if not isinstance(name, str):
         quoted = _NAMED_FILE.search(said(error)[1])
@@ -104,8 +119,10 @@ def disk_of(error: BaseException, mounts: Path = Path("/proc/mounts")) -> Disk |
     found = [row for row in rows if len(row) > 2 and (path == row[1] or path.startswith(row[1].rstrip("/") + "/"))]
     if not found:
         return None
-    kind = max(found, key=lambda row: len(row[1]))[2]
-    return "network" if kind.startswith(_NETWORK_FILE_SYSTEMS) else "local"
+    device, _, kind, *_ = max(found, key=lambda row: len(row[1]))
+    if kind in _NO_DISKS:
+        return None
+    return "network" if kind.startswith(_NETWORK_FILE_SYSTEMS) or device.startswith(_NETWORK_DEVICES) else "local"
 
 
 def _module(frame: FrameType) -> str:
