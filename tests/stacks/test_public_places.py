@@ -38,7 +38,7 @@ PLACES = {
         WAIT,
         False,
     ),
-    "deepseek-ai/DeepEP#330": (
+    "a communicator that is torn down": (
         "pthread_join (libpthread.so.0) / commFree (libnccl.so.2) / commCleanup (libnccl.so.2)"
         " / commReclaim (libnccl.so.2) / ncclCommAbort (libnccl.so.2)",
         WAIT,
