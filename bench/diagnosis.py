@@ -1,10 +1,14 @@
-"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--cases no-culprit,disk-full,slow-sender]`.
+"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--cases disk-full,bit-flip]`.
 
 Six machines of the lab and two standbys. One training process is killed twice, which names no machine: the second time the job is suspended
 and all machines are tested. `no-culprit`: every test passes, the climb goes on, and the job trains again. `disk-full`: one machine, not the
 one whose process dies, has a disk without room, which only its probe sees: that machine goes. `slow-sender`: what one machine sends is
 slow, which the small job does not feel, and a page said that the job is slow: the machines are tested by pairs as well, and that machine
 goes. Seconds are from the second kill on.
+
+`bit-flip`, `wrong-product` (three machines and a standby; not by default): one machine computes wrongly from the start, which no error says
+(bench/corrupt_lab); the seed says which one and where. Another one's gradient becomes a NaN, and the job is tested at once, with bit-wise
+alignment: the machine that computes wrongly goes, and not the one of the NaN. Seconds are from the NaN on.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from minder.model.errors import UnsupportedFaultError
 from minder.model.evidence import Verdict
@@ -27,13 +32,17 @@ from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import Stage
+from minder.simulate.lab.machine import LabMachine
 
 CASES = ("no-culprit", "disk-full", "slow-sender")
+SILENT = ("bit-flip", "wrong-product")
 PHASES = ("decided", "suspended", "tested", "placed", "first step")
 MACHINES, STANDBYS, VICTIM, FULL = 6, 2, 2, 4
 SLOW, SLOW_BIT = 3, 40_000_000
+SILENT_MACHINES, NAN_STEP = 3, 12
 STEPS = 4000  # the job outlives its tests
-_LIMIT_S = 240.0
+_LIMIT_S, _SILENT_LIMIT_S = 240.0, 900.0
+_CORRUPT = Path(__file__).with_name("corrupt_lab")
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,47 @@ class Played:
     load: float
 
 
+class SilentStage(Stage):
+    """The lab's job with a machine that computes wrongly, and a NaN of another one. The limit of the tests leaves room on a busy host."""
+
+    def __init__(self, case: str, seed: int, folder: Path) -> None:
+        self.case, self.seed, self.faulty = case, seed, corrupt_machine(seed)
+        lab: dict[str, Any] = {"machines": SILENT_MACHINES, "standbys": 1, "telemetry": "scrape"}
+        super().__init__(DemoOptions(fault="nan", machine=VICTIM, steps=STEPS, at_step=NAN_STEP, seed=seed, out=folder, **lab))
+
+    def _start_launcher(self, machine: LabMachine) -> None:
+        """On the faulty machine with what breaks torch on its path."""
+        if machine.place.index != self.faulty:
+            super()._start_launcher(machine)
+            return
+        path = os.pathsep.join(filter(None, (str(_CORRUPT), os.environ.get("PYTHONPATH"), str(Path(__file__).parents[1]))))
+        with mock.patch.dict(os.environ, {"PYTHONPATH": path, "CORRUPT": self.case, "CORRUPT_SEED": str(self.seed)}):
+            super()._start_launcher(machine)
+
+    def _job_toml(self, telemetry: dict[str, Any]) -> str:
+        return super()._job_toml(telemetry).replace("[policy]\n", "[policy]\ndiagnose_limit_s = 600.0\n")
+
+
+def corrupt_machine(seed: int) -> int:
+    """Each machine but that of the NaN in turn, by its place in the lab."""
+    return [place for place in range(SILENT_MACHINES) if place != VICTIM][seed % (SILENT_MACHINES - 1)]
+
+
+def play_silent(case: str, folder: Path, seed: int = 0) -> Played:
+    """Raises TimeoutError where the job does not come to what is waited for."""
+    load = os.getloadavg()[0]
+    with SilentStage(case, seed, folder) as stage:
+        stage.start_controller()
+        watch = _Watch(stage, _SILENT_LIMIT_S)
+        watch.until("the first step after the tests", lambda: _diagnosed(watch.events()) and watch.stepped() >= 2)
+        names = [machine.name for machine in stage.lab.all_machines]
+        return _read(case, seed, watch.events(), names, (folder / "train" / "fault-nan").stat().st_mtime, load)
+
+
 def play(case: str, folder: Path, seed: int = 0, note: Callable[[str], None] = lambda line: None) -> Played:
     """Raises TimeoutError where the job does not come to what is waited for."""
+    if case in SILENT:
+        return play_silent(case, folder, seed)
     load = os.getloadavg()[0]
     lab: dict[str, Any] = {"machines": MACHINES, "standbys": STANDBYS, "telemetry": "scrape"}
     options = DemoOptions(fault="crash", machine=VICTIM, steps=STEPS, at_step=12, seed=seed, out=folder, **lab)
@@ -94,8 +142,8 @@ def _diagnosed(events: Sequence[LedgerEvent]) -> bool:
 class _Watch:
     """What the ledger and the status say of a stage's job."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, limit_s: float = _LIMIT_S) -> None:
+        self._stage, self._limit_s = stage, limit_s
 
     def events(self) -> list[LedgerEvent]:
         with self._stage.ledger() as ledger:
@@ -112,11 +160,11 @@ class _Watch:
         return sum(event.kind == kinds.FIRST_STEP for event in self.events())
 
     def until(self, what: str, is_so: Callable[[], Any]) -> None:
-        end_s = time.monotonic() + _LIMIT_S
+        end_s = time.monotonic() + self._limit_s
         while not is_so():
             if time.monotonic() > end_s or self._stage.controller_status() is not None:
                 log = (self._stage.folder / "controller.log").read_text()[-2000:]
-                raise TimeoutError(f"{what} did not come within {_LIMIT_S:.0f} s; the controller said: {log}")
+                raise TimeoutError(f"{what} did not come within {self._limit_s:.0f} s; the controller said: {log}")
             time.sleep(0.2)
 
 

@@ -35,3 +35,13 @@ def test_a_job_is_tested_while_it_stands_and_trains_again(case: str, tmp_path: P
         assert played.evicted == [diagnosis.FULL] and played.rungs[2] == "evict" and "the disk is full" in played.found
     else:
         assert played.evicted == [] and played.rungs[2] in ("trial", "reattempt")
+
+
+@pytest.mark.lab
+@pytest.mark.release
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("case", diagnosis.SILENT)
+def test_a_machine_that_computes_wrongly_goes_and_not_the_one_of_the_nan(case: str, tmp_path: Path) -> None:
+    played = diagnosis.play(case, tmp_path / "out")
+    print(diagnosis.table([played]))
+    assert played.rungs[:2] == ["diagnose", "evict"] and played.evicted == [diagnosis.corrupt_machine(0)], played
