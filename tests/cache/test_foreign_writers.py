@@ -1,4 +1,4 @@
-"""The real torchtitan and the real Megatron, where somebody has put them beside the environment; they are no dependency of the project.
+"""The real torchtitan and the real Megatron, where they lie beside the environment; they are no dependency of the project.
 
 pip install --no-deps --target FOLDER megatron-core torchtitan tyro einops typeguard docstring-parser spmd_types torch_checkpointing, then
 PYTHONPATH=FOLDER. Other tests know these programs by the form of their folders only.
