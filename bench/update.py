@@ -165,15 +165,15 @@ def _requeued(watch: Watch, seed: int, pids: dict[str, int]) -> Played:
     last, asked_s, step = watch.events()[-1].id, time.time(), watch.step()
     stage.stop_controller()
     stage.recording_path.rename(stage.folder / "recording-before")  # a new controller writes into a new one
-    for machine in stage.lab.machines:
+    for machine in stage.lab.all_machines:
         if machine.launcher is not None:
             machine.launcher.terminate()
-    for machine in stage.lab.machines:
+    for machine in stage.lab.all_machines:
         if machine.launcher is not None:
             machine.launcher.wait(30)
     with stage.ledger() as ledger:
         ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": "requeued"}, job=stage.job)
-    for machine in stage.lab.machines:
+    for machine in stage.lab.all_machines:
         stage._start_launcher(machine)
     stage.start_controller()
     stepped = watch.until("the first step after the requeue", lambda: watch.first_step(last))

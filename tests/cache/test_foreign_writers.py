@@ -1,4 +1,4 @@
-"""The real torchtitan and the real Megatron, where somebody has put them beside the environment; they are no dependency of the project.
+"""The real torchtitan and the real Megatron, where they lie beside the environment; they are no dependency of the project.
 
 pip install --no-deps --target FOLDER megatron-core torchtitan tyro einops typeguard docstring-parser spmd_types torch_checkpointing, then
 PYTHONPATH=FOLDER. Other tests know these programs by the form of their folders only.
@@ -62,9 +62,9 @@ for _ in range(size):
 """
 
 _TORCHTITAN_IMPORTS = """
+import dataclasses, types
 import torch.distributed.fsdp
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
-from minder.edge.checkpoint.torchtitan import MemoryCheckpointManager
 """
 _TORCHTITAN = """
 class Loader:
@@ -77,18 +77,20 @@ class Numbers:
     def state_dict(self): return {"step": torch.tensor(self.step, dtype=torch.int32)}
     def load_state_dict(self, state): self.step = int(state["step"])
 
-def live(rank, size, sockets, folder, phase):
+def live(rank, size, sockets, folder, phase, page):
     os.environ["MINDER_CACHE_SOCKET"] = json.loads(sockets)[rank]
     begin(rank, size, folder, phase)
     torch.manual_seed(0 if phase == "first" else 1)  # what is loaded counts, not how it began
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
     torch.distributed.fsdp.fully_shard(model)
-    config = default_adamw(lr=0.01)
-    config.implementation = "for-loop"
-    optimizers = config.build(model_parts=[model])
+    adamw = default_adamw(lr=0.01)
+    adamw.implementation = "for-loop"
+    optimizers = adamw.build(model_parts=[model])
     schedulers = LRSchedulersContainer.Config(warmup_steps=3).build(optimizers=optimizers, training_steps=10)
     loader, numbers = Loader(), Numbers()
-    settings = MemoryCheckpointManager.Config(enable=True, interval=3, async_mode="async", folder="checkpoint", last_save_model_only=False)
+    config = types.SimpleNamespace()
+    exec(page, {"config": config})
+    settings = dataclasses.replace(config.checkpoint, interval=3, async_mode="async", last_save_model_only=False, flush_dir="")
     manager = settings.build(
         dataloader=loader, model_parts=[model], optimizers=optimizers, lr_schedulers=schedulers,
         states={"train_state": numbers}, sd_adapter=None, base_folder=folder,
@@ -164,10 +166,12 @@ def _run(imports: str, body: str, *arguments: str) -> dict[int, dict[str, Any]]:
 def test_torchtitan_goes_on_from_memory_after_a_machine_is_lost(start: Callable[..., Running], tmp_path: Path) -> None:
     _need("torchtitan", "tyro")
     caches = [start(f"m{index}") for index in range(2)]
+    text = (Path(__file__).resolve().parents[2] / "docs/state.md").read_text()
+    page = "from minder.edge.checkpoint.torchtitan" + text.split("from minder.edge.checkpoint.torchtitan")[1].split("```")[0]
 
     def run(phase: str) -> dict[int, dict[str, Any]]:
         sockets = json.dumps([str(cache.settings.socket_path) for cache in caches])
-        return _run(_TORCHTITAN_IMPORTS, _TORCHTITAN, sockets, str(tmp_path), phase)
+        return _run(_TORCHTITAN_IMPORTS, _TORCHTITAN, sockets, str(tmp_path), phase, page)
 
     whole = run("first")
     assert [found["error"] for found in whole.values()] == [None, None]

@@ -28,6 +28,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(f"docs/{path.nam
 EXAMPLES, SNIPPETS = "tests/docs/test_examples.py", "tests/docs/test_snippets.py"
 PICTURE = "a picture in letters"
 OUTPUT = "what a command prints"
+_CACHE_LINES = "tests/serve/deploy/test_units.py::test_the_pages_lines_for_a_cache_are_what_a_shell_and_the_command_line_take"
 NO_TEST = "No test types"  # the page says so, in these words, and why
 
 # (page, language) whose blocks are typed from the first to the last
@@ -84,8 +85,12 @@ KEPT = {
         "docs/state.md",
         "from minder.edge.checkpoint.hugging_face",
     ): "tests/cache/test_adapters.py::test_hugging_faces_trainer_goes_on_from_memory_as_if_nothing_had_been",
-    ("docs/state.md", "srun --overlap"): NO_TEST,
-    ("docs/state.md", "volumes:"): NO_TEST,
+    ("docs/state.md", "srun --overlap"): _CACHE_LINES,
+    ("docs/state.md", "volumes:"): _CACHE_LINES,
+    (
+        "docs/state.md",
+        "from minder.edge.checkpoint.torchtitan",
+    ): "tests/cache/test_foreign_writers.py::test_torchtitan_goes_on_from_memory_after_a_machine_is_lost",
     ("docs/step-traces.md", "dp_size:"): f"{SNIPPETS}::test_the_layout_of_a_trace_is_read",
     (
         "docs/step-traces.md",
