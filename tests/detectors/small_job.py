@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -40,11 +40,13 @@ def at(name: str) -> int:
     return METRICS.index(name)
 
 
-def watch(values_TMK: np.ndarray, stages: Mapping[str, object] | None = None) -> tuple[list[Verdict], list[Scores]]:
+def watch(
+    values_TMK: np.ndarray, stages: Mapping[str, object] | None = None, metrics: Sequence[str] = METRICS
+) -> tuple[list[Verdict], list[Scores]]:
     """(verdicts that accuse, each row's scores)."""
     rows, machines, _ = values_TMK.shape
     names = tuple(f"m{m:02d}" for m in range(machines))
-    window = Window(1.7e9 + INTERVAL_S * np.arange(rows), names, METRICS, values_TMK, ~np.isnan(values_TMK).all(axis=2))
+    window = Window(1.7e9 + INTERVAL_S * np.arange(rows), names, tuple(metrics), values_TMK, ~np.isnan(values_TMK).all(axis=2))
     rule = TelemetryRule(DefaultDetector(stages))
     judge, found, scores = Judge([rule]), list[Verdict](), list[Scores]()
     for row in rows_of(window):

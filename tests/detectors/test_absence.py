@@ -135,3 +135,13 @@ def test_where_a_checkpoint_looks_like_a_stall_silence_waits_until_it_has_lasted
     present_TM[117:128, 4] = False  # and is back a row after the others
     present_TM[128:, 4] = stands < ROWS
     assert {verdict.machines for verdict in told(factors_TMK, present_TM)} == accused
+
+
+def test_silence_names_no_machine_while_the_gpus_of_all_compute_as_ever() -> None:
+    """An evaluation sends nothing, and an agent has been lost as it began."""
+    metrics = ("gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second", "gpu_tensor_activity_ratio")
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[120:180, :, 1] *= 0.05
+    factors_TMK[120:180, :, [0, 2]] *= 1.1
+    present_TM[119:, 4] = False
+    assert told(factors_TMK, present_TM, metrics) == []

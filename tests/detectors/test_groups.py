@@ -62,3 +62,11 @@ def test_a_rest_of_all_is_no_group() -> None:
     values_TMK[BEGAN : BEGAN + 30, :, WORKS] *= AT_REST
     values_TMK[BEGAN : BEGAN + 30, :2, at("gpu_clock_hertz")] *= 0.7
     assert accused(values_TMK) == []
+
+
+def test_three_of_eleven_machines_that_fall_silent_two_minutes_before_the_job_stops_are_named() -> None:
+    """More than a quarter of the job, and no outage of the monitoring yet."""
+    values_TMK = healthy(ROWS + 20, machines=11)
+    values_TMK[BEGAN:, 4:7] = np.nan
+    values_TMK[BEGAN + 24 :, :, WORKS] *= np.array([0.3, 0.6, 0.05, 0.05])
+    assert [(set(names), kind) for names, kind, _ in accused(values_TMK)] == [({"m04", "m05", "m06"}, "group")]

@@ -25,6 +25,7 @@ _SAYS_LATE = 1.5  # what it says that fell silent longer before the stall,
 _EARLY_S, _STANDS_S = 240.0, 90.0  # at most by so much, once the stall has lasted so long and no other machine is odd
 _RESTS_S = 90.0  # a rest of all that lasts longer may be a stall: GPUs that wait for a lost machine are idle on some sites
 _WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
+_COMPUTING, _AS_EVER = 2, -0.1  # measures of what GPUs compute, at least; scaled: a fall of less is none
 _FEW_AT_WORK = 0.05  # of the machines: a stuck sensor or two
 
 
@@ -40,16 +41,29 @@ def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time
     for began_s in (phase.effect_since_s, phase.stands_since_s, rests_since_s):
         later_M = began_s - fell_silent_M
         together_M |= (later_M > -_EARLIER_INTERVALS * seen.interval_s - _EARLIER_S) & (later_M < _LATER_S + seen.interval_s)
+    # agents do not die within seconds of each other by chance: where several machines do, the rest may come to stand minutes later
+    several_M = seen.silent_M & _several_M(fell_silent_M, seen)
+    together_M |= several_M & (phase.stands_since_s - fell_silent_M > 0.0) & (phase.stands_since_s - fell_silent_M < _EARLY_S)
     together_M &= seen.silent_M
     says = _SAYS if together_M.any() else _SAYS_LATE
     if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stands_since_s >= _STANDS_S:
         later_M = phase.stands_since_s - fell_silent_M
         together_M = seen.silent_M & (later_M > 0.0) & (later_M < _EARLY_S)
-    if together_M.any() and _some_work_on(memory, traits, seen, phase):
+    if together_M.any() and (_computes_on(memory, traits, phase) or _some_work_on(memory, traits, seen, phase)):
         return none_M
     if not phase.idle and not _tells_rest(memory, traits):
         says *= phase.lasting / phase.effect  # it may be a checkpoint, until it has lasted
     return np.where(together_M, says, 0.0)
+
+
+def _several_M(fell_silent_M: np.ndarray, seen: Seen) -> np.ndarray:
+    """Mask (M,): fell silent within seconds of another machine that has."""
+    x = np.flatnonzero(seen.silent_M)
+    found_M = np.zeros(len(fell_silent_M), dtype=bool)
+    x = x[np.argsort(fell_silent_M[x])]
+    near_X = np.diff(fell_silent_M[x]) <= _EARLIER_INTERVALS * seen.interval_s
+    found_M[x[:-1][near_X]] = found_M[x[1:][near_X]] = True
+    return found_M
 
 
 def at_once_s(phase: Phase, seen: Seen) -> float:
@@ -63,6 +77,12 @@ def _tells_rest(memory: Memory, traits: TraitTable) -> bool:
     """The site exports what is high in a stalled collective and low at rest; power and activity fall in both."""
     known = {name for name, k in traits.place.items() if not isnan(memory["common_K"][k])}
     return not known.isdisjoint(SPINNING)
+
+
+def _computes_on(memory: Memory, traits: TraitTable, phase: Phase) -> bool:
+    """What the GPUs compute has not fallen: only what they send has ended, as in an evaluation, and nothing waits."""
+    known_K = traits.compute_K & ~np.isnan(memory["common_K"])
+    return bool(np.count_nonzero(known_K) >= _COMPUTING and phase.shift_K[known_K].mean() > _AS_EVER)
 
 
 def _some_work_on(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase) -> bool:

@@ -27,6 +27,7 @@ from minder.diagnose.detectors import (
     presence,
     reference,
     returning,
+    returns,
 )
 from minder.diagnose.detectors.absence import absence_M, at_once_s
 from minder.diagnose.detectors.deviants import Counting, Deviants, Stages, find_deviants
@@ -119,6 +120,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 }
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _SUSPICIOUS = 1 / 3  # of what convicts: from there on a machine teaches nothing of what is usual
+_BY_ITSELF = 1.5  # of what convicts: from there on a machine at which a sign came back is accused of what it does now
 _CALM = 0.35  # strength below which evidence leaks
 _GROUPED_S = 30.0  # who has stood apart with others for so long teaches nothing of what is usual
 _WITNESS = 0.5  # evidence of a cause of slowness from which on no other machine must feel it
@@ -142,7 +144,7 @@ class _Strength:
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
     shown_M: 0..1, how much of it the newest sample shows, 1 where no sample speaks; told_s_M: seconds since what speaks last spoke;
     clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not; held_M: it stands,
-    and no other machine feels it."""
+    and no other machine feels it; goes_on_M: it goes on, and all others stand."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -153,6 +155,7 @@ class _Strength:
     told_s_M: np.ndarray
     clear_M: np.ndarray
     held_M: np.ndarray
+    goes_on_M: np.ndarray
 
 
 class DefaultDetector:
@@ -164,7 +167,7 @@ class DefaultDetector:
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
             | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS, **contradiction.FIELDS}
-            | {**coupling.FIELDS, **far_clocks.FIELDS, **groups.FIELDS}
+            | {**coupling.FIELDS, **far_clocks.FIELDS, **groups.FIELDS, **returns.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._far_clocks = far_clocks.FarClocks(self._memory)
@@ -206,7 +209,10 @@ class DefaultDetector:
         same = machines is self._memory.machines or tuple(machines) == self._memory.machines
         if not fresh and same and tuple(metrics) == self._memory.metrics:
             return
+        renamed = tuple(metrics) != self._memory.metrics
         self._memory.follow(machines, metrics)
+        if renamed:  # they stand under other numbers now
+            self._memory.forget(("sign_k_M",))
         self._traits = TraitTable(metrics)
         self._stages = Stages.of([self._stage_of.get(name) for name in machines])
         self._clocks.follow(self._traits, self._stages.members)
@@ -244,7 +250,8 @@ class DefaultDetector:
         deviants = self._find(distances, phase, seen.gap_s)
         strength = self._strength(deviants, seen, phase, time_s)
         groups.cause_group(memory, traits, phase, seen, self._start_z)
-        strength.held_M = self._held_M(deviants, seen, phase)
+        returns.follow_returns(memory, traits, scaled_KM, phase, seen, time_s)
+        self._hold(strength, deviants, seen, phase)
         strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
@@ -286,7 +293,7 @@ class DefaultDetector:
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
         found = _Strength(
-            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool))
+            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool, bool))
         )
         found.told_s_M.fill(np.nan)
         found.shown_M.fill(1.0)
@@ -318,10 +325,12 @@ class DefaultDetector:
         self._forerun(found, deviants, seen, phase)
         return found
 
-    def _held_M(self, deviants: Deviants, seen: Seen, phase: Phase) -> np.ndarray:
+    def _hold(self, strength: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
+        """Of whom a clock that is off would show the same."""
         witness_M = np.zeros(len(seen.silence_M), dtype=bool)
         witness_M[deviants.machines_X] = (self._traits.causes_K1 & (deviants.counted_KX > _WITNESS)).any(axis=0)
-        return coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
+        strength.held_M = coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
+        strength.goes_on_M = coupling.goes_on_M(self._memory, self._traits, phase, seen, witness_M)
 
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
         """The first mover stays the witness while the training stands, if no other machine is one."""
@@ -341,7 +350,8 @@ class DefaultDetector:
         memory, config = self._memory, self.config
         score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
         unknown = np.isnan(since_M).all() and np.isnan(memory["odd_from_M"]).all()
-        lasted = memory["lasted_s_M"].any() or memory["grouped_s_M"].any()
+        returned_x = returns.returned_x(memory)
+        lasted = memory["lasted_s_M"].any() or memory["grouped_s_M"].any() or len(returned_x)
         if unknown and not (total_M.any() or score_M.any() or lasted):
             return  # no machine is odd or was: all of what follows would leave everything as it is
         if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
@@ -369,13 +379,15 @@ class DefaultDetector:
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
-            young_M |= strength.held_M & (time_s - since_M < coupling.HELD_S)
+            young_M |= (strength.held_M & (time_s - since_M < coupling.HELD_S)) | strength.goes_on_M
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
         group_x = np.flatnonzero(memory["grouped_s_M"] >= config.group_least_s)
-        for x, age_s in ((lasted_x, config.lasting_s), (group_x, config.group_least_s)):
+        for x, age_s in ((lasted_x, config.lasting_s), (group_x, config.group_least_s), (returned_x, 0.0)):
             score_M[x] = np.maximum(score_M[x], 1.05 * config.patience_s)
             since_M[x] = np.where(np.isnan(since_M[x]), time_s - age_s, since_M[x])
+        memory["returned_M"][returned_x] = 1.0
+        memory["returned_M"] *= (score_M >= _SUSPICIOUS * config.patience_s) & (score_M < _BY_ITSELF * config.patience_s)
         memory["in_group_M"][group_x] = float(len(group_x) > 1)
         memory["in_group_M"] *= score_M >= _SUSPICIOUS * config.patience_s
         memory["score_M"] = score_M
@@ -406,7 +418,7 @@ class DefaultDetector:
         share_M = distinctness(strength.total_M, None if phase.effect >= 0.25 or phase.idle else time_s - since_M)
         if share_M.any() or phase.effect < 0.5 or phase.idle:
             return share_M
-        group_M = groups.hit_together(strength.total_M, since_M, groups.together_s(config.together_s, seen.interval_s))
+        group_M = groups.hit_together(strength.total_M, since_M, groups.together_s(config.together_s, seen.interval_s), seen.silent_M)
         plain = group_M.any() and (strength.reached_M | seen.silent_M)[group_M].all()
         if plain and time_s - float(since_M[group_M].max()) > config.group_least_s:
             memory["in_group_M"] = np.maximum(memory["in_group_M"], group_M)

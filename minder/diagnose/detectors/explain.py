@@ -52,7 +52,8 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
             evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
             cause[name] = "absence"
         else:
-            evidence[name] = shown or _shared(memory, traits, m, since[name]) or _went_first(memory, traits, m, since[name])
+            spoken = _returned(memory, traits, m, since[name]) or shown or _shared(memory, traits, m, since[name])
+            evidence[name] = spoken or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
     off = tuple(memory.machines[m] for m in np.flatnonzero((memory["clock_off_M"] != 0.0) | (memory["far_off_M"] != 0.0)).tolist())
     group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
@@ -103,6 +104,15 @@ def _went_first(memory: Memory, traits: TraitTable, m: int, since_s: float) -> t
             Evidence("telemetry", memory.machines[m], "changed first, and all others after it", metric, None, observed, expected, since_s)
         )
     return tuple(found)
+
+
+def _returned(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
+    """Of a machine at which the same sign has come back: that sign. Each was short, and what the newest row shows besides is chance."""
+    if not memory["returned_M"][m] or memory["sign_k_M"][m] != memory["sign_k_M"][m]:
+        return ()
+    metric, often = traits.metrics[int(memory["sign_k_M"][m])], float(memory["returns_M"][m])
+    message = f"again and again, at this machine only: {max(3, round(often))} times within ten minutes"
+    return (Evidence("telemetry", memory.machines[m], message, metric, None, None, None, since_s),)
 
 
 def _shared(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:

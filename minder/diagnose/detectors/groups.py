@@ -18,7 +18,7 @@ import numpy as np
 
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.presence import OUTAGE, Seen
 from minder.diagnose.detectors.traits import UNIT, TraitTable
 
 __all__ = ["FIELDS", "cause_group", "hit_together", "together_s"]
@@ -113,18 +113,20 @@ def _alone_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
     return found_M
 
 
-def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float) -> np.ndarray:
+def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float, silent_M: np.ndarray) -> np.ndarray:
     """Mask of two or more machines that turned odd within seconds of each other, about equally, and far more than any other;
-    all False if there is no such group, or if it is more than a quarter of the job."""
+    all False if there is no such group, or if it is more than a quarter of the job: of silent ones, so many that it is the monitoring."""
     found_M = np.zeros(len(strength_M), dtype=bool)
-    most = len(strength_M) // 4
+    quarter = len(strength_M) // 4
+    most = max(quarter, int(OUTAGE * len(strength_M))) if silent_M.any() else quarter
     if most < 2:
         return found_M
     order = np.argsort(-strength_M, kind="stable")[: most + 1]
     strength, since = strength_M[order], since_M[order]
     for size in range(2, most + 1):
         apart = strength[size] <= 0.4 * strength[size - 1]
-        if apart and strength[size - 1] >= 0.6 * strength[0] and float(np.ptp(since[:size])) <= within_s:
+        few = size <= quarter or bool(silent_M[order[:size]].all())
+        if few and apart and strength[size - 1] >= 0.6 * strength[0] and float(np.ptp(since[:size])) <= within_s:
             found_M[order[:size]] = True
             break
     return found_M

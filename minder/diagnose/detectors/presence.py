@@ -15,7 +15,7 @@ from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.peers import has_gaps, median_known
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "Seen", "observe_row", "told_s"]
+__all__ = ["FIELDS", "OUTAGE", "Seen", "observe_row", "told_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "last_KM": ("KM", np.nan),  # last raw value
@@ -40,6 +40,7 @@ _SILENT_S, _SILENT_INTERVALS = 8.0, 2.5
 _SELDOM_ROWS, _SELDOM_S = 1.5, 60.0  # a metric that changes so seldom, and no more seldom, may have a slower exporter of its own
 _FROZEN_S, _FROZEN_INTERVALS, _FEW = 20.0, 4.0, 0.05  # what a machine does stands for so long while all others', but a few, moves
 _FREEZES = 2  # metrics of it, at least: one that stands is a sensor
+OUTAGE = 0.3  # share of the machines: if more are silent it is the monitoring
 _HELD = 1.5  # usual times between a metric's changes, beyond which a value that repeats was seen again
 
 
@@ -101,7 +102,7 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     frozen_s_M = _frozen_s_M(memory, traits, time_s, (raw_KM, has_KM, same_KM), (gap_s, interval_s))
     frozen_M = (frozen_s_M > 0.0) & ~silent_M
     silence_M, silent_M = np.where(frozen_M, frozen_s_M, silence_M), silent_M | frozen_M
-    outage = bool(np.count_nonzero(silent_M) > max(1.0, 0.3 * len(silent_M)))
+    outage = bool(np.count_nonzero(silent_M) > max(1.0, OUTAGE * len(silent_M)))
     return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M)
 
 

@@ -1,0 +1,81 @@
+"""A sign of trouble that is over in seconds, and comes back at the same machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_job import AT_REST, METRICS, WORKS, healthy, watch
+
+from minder.model.evidence import Verdict
+
+ROWS = 160
+DUTY = len(METRICS)
+FREEZES = (60, 80, 100)  # rows of 5 s
+
+
+def spinning(rows: int = ROWS) -> np.ndarray:
+    """A job whose GPUs export their duty cycle, too."""
+    duty_TM1 = np.random.default_rng(5).uniform(0.97, 1.0, (rows, 8, 1))
+    return np.concatenate([healthy(rows), duty_TM1], axis=2)
+
+
+def freeze(values_TMK: np.ndarray, row: int, machine: int, rows: int = 2) -> None:
+    """One machine rests; the others spin, and wait for it."""
+    values_TMK[row : row + rows, :, WORKS] *= np.array([0.2, 0.6, 0.05, 0.05])
+    values_TMK[row : row + rows, machine, WORKS] = values_TMK[row - 1, machine, WORKS] * AT_REST
+    values_TMK[row : row + rows, machine, DUTY] = 0.0
+
+
+def checkpoint(values_TMK: np.ndarray, row: int, machines: list[int], rows: int = 4) -> None:
+    for m in machines:
+        values_TMK[row : row + rows, m, WORKS] *= AT_REST
+        values_TMK[row : row + rows, m, DUTY] = 0.0
+
+
+def said(values_TMK: np.ndarray, metrics: tuple[str, ...] = (*METRICS, "gpu_duty_cycle_ratio")) -> list[Verdict]:
+    return watch(values_TMK, metrics=metrics)[0]
+
+
+def test_a_machine_that_freezes_again_and_again_is_paged() -> None:
+    values_TMK = spinning()
+    for row in FREEZES:
+        freeze(values_TMK, row, 5)
+    found = said(values_TMK)
+    assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")]
+    assert "again and again" in found[0].evidence[0].message
+
+
+@pytest.mark.parametrize("machines", [(5, 5), (5, 2, 5, 2, 5, 2), (1, 2, 3, 4, 5)], ids=["twice", "two in turn", "each once"])
+def test_freezes_that_are_chance_or_of_all_name_no_machine(machines: tuple[int, ...]) -> None:
+    values_TMK = spinning()
+    for row, machine in zip(range(60, 160, 16), machines, strict=False):
+        freeze(values_TMK, row, machine)
+    assert said(values_TMK) == []
+
+
+def test_checkpoints_that_one_machine_shows_a_minute_before_all_name_none() -> None:
+    """Its clock is off: each time it rests while all others spin."""
+    values_TMK = spinning(300)
+    for row in range(60, 290, 40):
+        checkpoint(values_TMK, row, [0, 1, 2, 3, 4, 6, 7])
+        checkpoint(values_TMK, row - 14, [5])
+    assert [verdict.machines for verdict in said(values_TMK)] == []
+
+
+def test_the_machine_that_writes_on_after_each_checkpoint_is_not_named() -> None:
+    values_TMK = spinning(300)
+    for row in range(60, 290, 40):
+        checkpoint(values_TMK, row, list(range(8)))
+        values_TMK[row + 4 : row + 8, :, WORKS] *= np.array([0.2, 0.6, 0.05, 0.05])
+        checkpoint(values_TMK, row + 4, [0])
+    assert said(values_TMK) == []
+
+
+@pytest.mark.parametrize("machines, named", [([3], [("m03",)]), (list(range(8)), [])], ids=["one machine", "a switch of all"])
+def test_a_link_that_goes_down_again_and_again_is_paged(machines: list[int], named: list[tuple[str, ...]]) -> None:
+    values_TMK = spinning()
+    values_TMK[:, :, DUTY] = np.arange(8)  # what they have counted since they were started
+    for row in FREEZES:
+        values_TMK[row:, machines, DUTY] += 1.0
+    found = said(values_TMK, (*METRICS, "link_downs_total"))
+    assert [verdict.machines for verdict in found] == named and all(verdict.tier == "page" for verdict in found)
