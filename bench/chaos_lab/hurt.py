@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from minder.simulate.lab.machine import LabMachine
 __all__ = ["Hurt"]
 
 _RESTART_S = 2.0
+_ANSWER_S = 30.0  # so long after a page that no standby is ready, a person gives back what is out
 _YOUNG_S = 60.0  # a controller that finds its ledger out of order when it starts may end; one that runs may not
 
 
@@ -32,6 +34,7 @@ class Hurt:
         self.wounds: list[Wound] = []
         self.ended: list[str] = []
         self._dead_s: dict[str, float] = {}
+        self._paged_s: dict[int, float] = {}  # page that no standby is ready, to when it was seen; infinity: it was answered
 
     def placed(self) -> dict[int, str]:
         """Rank to machine, by the newest generation."""
@@ -82,6 +85,18 @@ class Hurt:
                 self._heal(wound)
         if not is_over:
             self._keep_controllers()
+            self._answer()
+
+    def _answer(self) -> None:
+        """As the person whom a page calls: more machines were hit than stood by, and the job stands until one of them is given back."""
+        now_s = time.time()
+        for event in self.stage.events(kinds.DECISION):
+            if (event.payload.get("action"), event.payload.get("reason")) == ("page", "no_standby"):
+                self._paged_s.setdefault(event.id, now_s)
+        due = [name for name, seen_s in self._paged_s.items() if now_s - seen_s >= _ANSWER_S]
+        if due and self.barred():
+            self._paged_s |= dict.fromkeys(due, math.inf)
+            self.repair_all()
 
     def let_go(self, wounds: Sequence[Wound]) -> None:
         """The job goes on: what hit a machine that was not evicted is over."""

@@ -163,11 +163,12 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int, poli
 
 def _saving_note(scale: Scale, published: Published) -> str:
     every = save_every(published, scale.rate, scale.machines)
+    often = "step" if every == 1 else f"{every} steps"
     lost, at_each = (saving_loss(published, scale.rate, scale.machines, number) for number in (every, 1))
     how = "k = sqrt(2 x save_share / (failures a second x step_s))" if published.times["save_every"].seconds is None else "as you gave it"
     return (
-        f"{scale.gpus:,} GPUs save every {'step' if every == 1 else f'{every} steps'} into memory, {how}: {lost:.2%} of the time for saves and "
-        f'steps taken again after a failure, {at_each:.2%} at each step. Checkpointer("memory", every={every}).'
+        f"{scale.gpus:,} GPUs save every {often} into memory, {how}: {lost:.2%} of the time for saves and steps taken again after a "
+        f'failure, {at_each:.2%} at each step. Checkpointer("memory", every={every}).'
     )
 
 
