@@ -50,8 +50,9 @@ def _samples(config: JobConfig) -> list[Finding]:
         source.close()
     families = {name: families_of(metric for sample in samples if sample.machine == name for metric in sample.values) for name in known}
     heard = {name: found for name, found in families.items() if found}
-    lines = [_machines(known, samples), *([look_at_families(heard)] if heard else []), _metrics(samples)]
-    return [*lines, *_late(samples, now_s, telemetry.interval_s), *_unplaced(source.unplaced)]
+    own = [sample for sample in samples if not all(metric.startswith("scrape_") for metric in sample.values)]  # not the server's word of it
+    lines = [_machines(known, own), *([look_at_families(heard)] if heard else []), _metrics(samples)]
+    return [*lines, *_late(own, now_s, telemetry.interval_s), *_unplaced(source.unplaced)]
 
 
 def _machines(known: list[str], samples: list[Sample]) -> Finding:
