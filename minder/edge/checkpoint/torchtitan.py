@@ -1,8 +1,8 @@
 """torchtitan: every step into the machines' memory, and on from there; every `interval` steps into the folder, as ever.
 
-    from minder.edge.checkpoint.torchtitan import MemoryCheckpointManager
+    from minder.edge.checkpoint.torchtitan import MemoryCheckpoints
 
-    Trainer.Config(..., checkpoint=MemoryCheckpointManager.Config(enable=True, interval=500))
+    Trainer.Config(..., checkpoint=MemoryCheckpoints.Config(enable=True, interval=500))
 
 What is kept is what torchtitan itself saves: model parts, optimisers, schedulers, the data loader, the trainer's own numbers. Their tensors
 are copied while the next forward runs; DCP, which would plan each save over all ranks, is asked for the folder only.
@@ -17,12 +17,12 @@ from torchtitan.components.checkpointer import CheckpointManager
 
 from minder.edge.checkpoint.checkpoint import Checkpointer
 
-__all__ = ["MemoryCheckpointManager"]
+__all__ = ["MemoryCheckpoints"]
 
 _MODEL, _OPTIMIZER = "model", "optimizer"
 
 
-class MemoryCheckpointManager(CheckpointManager):  # type: ignore[misc, unused-ignore]
+class MemoryCheckpoints(CheckpointManager):  # type: ignore[misc, unused-ignore]
     """torchtitan's manager, and Checkpointer("memory") beside it. A job goes on from the newer of the two; a step that `load_step` names is
     the folder's. What `exclude_from_loading` names is not loaded from memory either. load_only: saves into neither."""
 
