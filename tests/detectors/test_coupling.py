@@ -28,12 +28,3 @@ def test_a_clock_that_is_a_minute_off_names_no_machine_at_a_stop_of_all(late_s: 
     shifted_TK = np.roll(values_TMK[:, 2], late, axis=0)
     values_TMK[abs(late) : -abs(late), 2] = shifted_TK[abs(late) : -abs(late)]
     assert all("m02" not in machines for machines, _, _ in accused(values_TMK[: 300 - abs(late)]))
-
-
-def test_a_machine_that_goes_on_for_a_minute_while_all_others_stand_is_not_named() -> None:
-    """Nothing has shown yet that its clock is a minute behind; when it stands, too, nothing is left of it."""
-    values_TMK = healthy(BEGAN + 80)
-    others = [m for m in range(8) if m != 2]
-    values_TMK[BEGAN:][:, others] *= np.array([*AT_REST, 1.0, 1.0]) * np.array([1.0, 2.0, 1.0, 1.0, 1.0, 1.0])
-    values_TMK[BEGAN + 18 :, 2] *= np.array([*AT_REST, 1.0, 1.0]) * np.array([1.0, 2.0, 1.0, 1.0, 1.0, 1.0])
-    assert accused(values_TMK) == []

@@ -18,7 +18,7 @@ from minder.diagnose.detectors.phases import STOOD, Phase
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "HELD_S", "goes_on_M", "held_M", "not_aligned"]
+__all__ = ["FIELDS", "HELD_S", "held_M", "not_aligned"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "alone_s_M": ("M", 0.0),  # seconds for which the machine has stood while no other felt it
@@ -26,11 +26,9 @@ FIELDS: dict[str, tuple[str, float]] = {
     "held_M": ("M", 0.0),  # 1: what it showed in the last row was held back
     "down_M": ("M", 0.0),  # 1: it has been held back, and is still down
     "passed_M": ("M", 0.0),  # 1: since this row it is no longer, and no other has felt it
-    "goes_on_s_M": ("M", 0.0),  # seconds for which the machine has gone on while all others stood
 }
 HELD_S = 120.0  # a clock is hardly farther off
 _FELT = 0.25  # effect from which on the training is slowed
-_GOES_ON = 0.5  # share of the common fall by which who goes on stands above those that stand
 _STANDS = -0.9  # scaled: what is left of a standstill, or less
 _DOWN = -0.3  # scaled: who does more has come back
 _TELLING = 2  # metrics of what machines do, at least: one that stands is a sensor, and not a machine
@@ -61,22 +59,6 @@ def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness
     memory["passed_M"] = ((memory["down_M"] > 0.0) & ~down_M & (phase.effect < _FELT)).astype(np.float64)
     memory["down_M"] = down_M.astype(np.float64)
     return np.asarray(found_M)
-
-
-def goes_on_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness_M: np.ndarray) -> np.ndarray:
-    """Mask (M,): who has gone on, or has begun anew, while all others stand, for no longer than a clock may be off: it may show what they
-    did before, or will do. One that they wait for goes on for longer, or with a cause of slowness. To be asked once per row."""
-    does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
-    none_M = np.zeros(len(witness_M), dtype=bool)
-    common = float(phase.shift_K[does_K].mean()) if does_K.any() else 0.0
-    if np.count_nonzero(does_K) < _TELLING or len(none_M) < _OTHERS or not common < STOOD:
-        if memory["goes_on_s_M"].any():
-            memory["goes_on_s_M"] = np.zeros(len(none_M))
-        return none_M
-    own_M, known_M = _own_M(memory, phase, does_K)
-    on_M = (own_M > _GOES_ON * common) & (known_M >= _TELLING) & ~seen.silent_M
-    memory["goes_on_s_M"] = np.where(on_M, memory["goes_on_s_M"] + seen.gap_s, 0.0)
-    return np.asarray(on_M & ~witness_M & (memory["goes_on_s_M"] <= HELD_S))
 
 
 def _own_M(memory: Memory, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -144,7 +144,7 @@ class _Strength:
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
     shown_M: 0..1, how much of it the newest sample shows, 1 where no sample speaks; told_s_M: seconds since what speaks last spoke;
     clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not; held_M: it stands,
-    and no other machine feels it; goes_on_M: it goes on, and all others stand."""
+    and no other machine feels it."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -155,7 +155,6 @@ class _Strength:
     told_s_M: np.ndarray
     clear_M: np.ndarray
     held_M: np.ndarray
-    goes_on_M: np.ndarray
 
 
 class DefaultDetector:
@@ -251,7 +250,7 @@ class DefaultDetector:
         strength = self._strength(deviants, seen, phase, time_s)
         groups.cause_group(memory, traits, phase, seen, self._start_z)
         returns.follow_returns(memory, traits, scaled_KM, phase, seen, time_s)
-        self._hold(strength, deviants, seen, phase)
+        strength.held_M = self._held_M(deviants, seen, phase)
         strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
@@ -293,7 +292,7 @@ class DefaultDetector:
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
         found = _Strength(
-            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool, bool))
+            *(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float, bool))
         )
         found.told_s_M.fill(np.nan)
         found.shown_M.fill(1.0)
@@ -325,12 +324,10 @@ class DefaultDetector:
         self._forerun(found, deviants, seen, phase)
         return found
 
-    def _hold(self, strength: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
-        """Of whom a clock that is off would show the same."""
+    def _held_M(self, deviants: Deviants, seen: Seen, phase: Phase) -> np.ndarray:
         witness_M = np.zeros(len(seen.silence_M), dtype=bool)
         witness_M[deviants.machines_X] = (self._traits.causes_K1 & (deviants.counted_KX > _WITNESS)).any(axis=0)
-        strength.held_M = coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
-        strength.goes_on_M = coupling.goes_on_M(self._memory, self._traits, phase, seen, witness_M)
+        return coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
 
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
         """The first mover stays the witness while the training stands, if no other machine is one."""
@@ -379,7 +376,7 @@ class DefaultDetector:
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
-            young_M |= (strength.held_M & (time_s - since_M < coupling.HELD_S)) | strength.goes_on_M
+            young_M |= strength.held_M & (time_s - since_M < coupling.HELD_S)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
         group_x = np.flatnonzero(memory["grouped_s_M"] >= config.group_least_s)
