@@ -11,6 +11,7 @@ import pytest
 
 from minder.diagnose.verdicts.judge import Judge
 from minder.model.evidence import Suspect, Verdict
+from minder.model.job_mode import MODES, JobMode
 from minder.model.observation import JobView, Observation, RuleResult
 
 
@@ -83,6 +84,27 @@ def test_victims_in_the_shadow_are_not_named_and_recovery_closes_the_episode() -
     script = always("m1", range(10, 20)) | always("m2", range(20, 300))
     found = run(Judge([Scripted("a", script)], recovered_s=60.0, shadow_s=600.0), range(300))
     assert [(item.kind, item.machines) for item in found] == [("machine", ("m1",)), ("recovered", ("m1",))]
+
+
+STEPPING = JobMode({**dict.fromkeys(MODES, 0.0), "stepping": 1.0}, 90.0, "step counter")
+
+
+@pytest.mark.parametrize(("mode", "named"), [(STEPPING, True), (replace(STEPPING, source="common level"), False), (None, False)])
+def test_who_fails_after_the_job_has_stepped_again_is_no_victim(mode: JobMode | None, named: bool) -> None:
+    """Found by bench/chaos.py: a machine was lost five minutes after another had recovered, and was not named."""
+    judge = Judge([Scripted("a", always("m1", range(10, 20)) | always("m2", range(200, 210), cause="absence"))], recovered_s=60.0)
+    found = [item for t in range(300) for item in judge.judge(Observation(float(t), mode=mode if 90 <= t < 195 else None))[0]]
+    assert [item.machines for item in found if item.kind == "machine"] == [("m1",), ("m2",)][: 1 + named]
+
+
+@pytest.mark.parametrize(
+    ("source", "cause", "named"),
+    [("stall", "stall", True), ("absence", "absence", True), ("telemetry", "stall", False), ("stall", "slowdown", False)],
+)
+def test_slowness_hides_no_standstill_that_is_pinned_to_a_machine(source: str, cause: str, named: bool) -> None:
+    slow = Scripted("slow", always("m1", range(10, 60), tier="page", cause="slowdown"))
+    found = run(Judge([slow, Scripted(source, always("m2", range(100, 110), cause=cause))]), range(120))
+    assert [item.machines for item in found] == [("m1",), ("m2",)][: 1 + named]
 
 
 def test_the_same_machine_may_fall_ill_again_after_recovery() -> None:

@@ -33,13 +33,13 @@ __all__ = ["AbsenceRule", "UnmannedRule", "VanishedRule", "is_unmanned"]
 
 
 class AbsenceRule:
-    """Reads how long ago agents and launchers answered (types.Rule). `tracker` is shared and already updated."""
+    """Reads how long ago agents and launchers answered (types.Rule), for as long as they are silent. `tracker` is shared and updated."""
 
     name = "absence"
 
     def __init__(self, tracker: JobTracker) -> None:
         self._tracker = tracker
-        self._named: set[str] = set()
+        self._named: list[tuple[str, ...]] = []  # machines that fell silent together
         self._generation = -1
         self._echo_s: float | None = None
 
@@ -48,7 +48,7 @@ class AbsenceRule:
         if job is None or job.phase not in ("running", "starting"):
             return RuleResult()
         if job.generation != self._generation:
-            self._generation, self._named, self._echo_s = job.generation, set(), None
+            self._generation, self._named, self._echo_s = job.generation, [], None
         self._note_echoes(observation)
         outage = self._tracker.outage
         silent = [machine for machine in self._tracker.silence.silent(observation) if machine not in outage.returning]
@@ -57,11 +57,10 @@ class AbsenceRule:
         witness = self._witness(silent, observation)
         if not witness:
             return RuleResult()
-        new = tuple(m for m in silent if m not in self._named)
-        if not new:
-            return RuleResult()
-        self._named |= set(new)
-        return RuleResult((self._suspect(new, witness, observation),))
+        self._named = [group for group in self._named if set(group) <= set(silent)]
+        new = tuple(machine for machine in silent if not any(machine in group for group in self._named))
+        self._named += [new] if new else []
+        return RuleResult(tuple(self._suspect(group, witness, observation) for group in self._named))
 
     def _note_echoes(self, observation: Observation) -> None:
         for signal in observation.signals:

@@ -8,9 +8,10 @@
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
   evict is a verdict again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
 - In the shadow of an open episode, and for `shadow_s` after it, no other machine is named: peers that stall or go dark behind the
-  culprit are its victims. Four things end the shadow: the episode's machines left the job; numbers that went wrong on another machine
-  while the open episode only pages or names no machine; what the rule that paged for the job, and named no machine, now says of one; or,
-  once the episode is over, a job that is down and names none.
+  culprit are its victims. Six things end the shadow: the episode's machines left the job; numbers that went wrong on another machine
+  while the open episode only pages or names no machine; what the rule that paged for the job, and named no machine, now says of one; a
+  standstill that connections, stacks or silence pin to a machine, where the episode is one of slowness, which brings about none; and, once
+  the episode is over, a job that is down and names none, or a job that has stepped as usual for a minute since: that one is no victim.
 - What a machine says of itself (cause explicit, tier evict: a kernel or driver line, a lost device, an order) is no victim's sign. No
   shadow hides it, and nothing said of another machine contradicts it: two machines can fail at once. It does contradict a rule that infers
   another culprit from how the job behaves.
@@ -63,6 +64,8 @@ class RuleFailure:
 _EXPLICIT = frozenset({"explicit", "numeric"})
 _OF_MACHINES = frozenset({"explicit", "absence"})  # where it is as grave as the rest, it is the cause: the policy asks no memory then
 _ASIDE = frozenset({"stage imbalance", "sequence imbalance", "communication", "data"})  # causes of slowness, each a trouble of its own
+_STANDSTILLS = frozenset({"stall", "absence"})
+_STEPS_AGAIN_S = 60.0  # at its usual pace by the step counter: what went before is behind the job
 _STOPS_NOTHING = _ASIDE | {"spikes", "notices", "standing"}  # they hide no later suspect: training goes on, or no machine is named
 
 
@@ -165,12 +168,17 @@ class Judge:
 
     def _forget(self, now_s: float, observation: Observation) -> None:
         self._recent = {key: item for key, item in self._recent.items() if now_s - item.time_s <= self._memory_s}
-        self._episodes = [item for item in self._episodes if item.closed_s is None or now_s - item.closed_s <= self._shadow_s]
+        stepping_s = _stepping_since_s(observation)
+        self._episodes = [item for item in self._episodes if item.closed_s is None or self._hides(item.closed_s, stepping_s, now_s)]
         if observation.job is not None:
             if observation.job.generation != self._generation:
                 self._generation, self._recent, self._episodes = observation.job.generation, {}, []
             here = set(observation.job.machines)
             self._episodes = [item for item in self._episodes if not item.verdict.machines or here & set(item.verdict.machines)]
+
+    def _hides(self, closed_s: float, stepping_s: float, now_s: float) -> bool:
+        """Whether an episode that is over may still have victims. stepping_s: since when the job steps as usual."""
+        return now_s - closed_s <= self._shadow_s and now_s - max(closed_s, stepping_s) < _STEPS_AGAIN_S
 
     def _consider(self, suspects: Sequence[Suspect], now_s: float) -> Verdict | None:
         verdict = self._fuse(suspects, now_s)
@@ -224,6 +232,8 @@ class Judge:
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
                 continue  # the same machine failed again, or the job is down, and no machine is named for it
             if _is_own(verdict, verdict.tier):
+                continue
+            if episode.verdict.cause == "slowdown" and _is_pinned(verdict):
                 continue
             unnamed = not episode.verdict.machines
             if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or unnamed):
@@ -286,6 +296,17 @@ def _is_own(item: Suspect | Verdict, tier: Tier) -> bool:
     """Whether it is the machine's own word, which nothing that went wrong elsewhere brings about. tier: what it may lead to, which is less
     than it claims where it needs a second witness."""
     return item.kind == "machine" and item.cause == "explicit" and tier == "evict"
+
+
+def _is_pinned(verdict: Verdict) -> bool:
+    """A standstill whose machine more than its telemetry names."""
+    return verdict.kind == "machine" and verdict.cause in _STANDSTILLS and not {"telemetry"}.issuperset(verdict.sources)
+
+
+def _stepping_since_s(observation: Observation) -> float:
+    """inf where the job does not step as usual, or its steps are not read."""
+    mode = observation.mode
+    return mode.since_s if mode is not None and mode.source == "step counter" and mode.likeliest == "stepping" else math.inf
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
