@@ -232,3 +232,10 @@ def test_a_failure_that_wanders_uses_up_the_restarts(ledger: Ledger) -> None:
         exchange(ledger, f"trial-{turn}", machine, said, time_s + 4.0)
         counts.append(ledger.history("llm", time_s + 5.0).restarts)
     assert counts == [2, 2, 2, 4, 6]
+
+
+def test_a_trial_that_failed_tried_nothing(ledger: Ledger) -> None:
+    exchange(ledger, "trial-1", "m1", verdict("m1"), NOW_S, started=False)
+    assert [item.machine for item in ledger.history("llm", NOW_S + 1.0).trials] == ["m1"]
+    ledger.complete("trial-1", ActionResult("trial-1", NOW_S + 2.0, "failed", "its launcher did not answer"))
+    assert ledger.history("llm", NOW_S + 3.0).trials == ()

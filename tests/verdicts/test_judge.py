@@ -80,6 +80,13 @@ def test_a_page_that_grows_into_an_evict_is_told_again() -> None:
     assert found[0].since_s == found[1].since_s
 
 
+def test_a_machines_own_word_after_its_hang_is_a_verdict_again() -> None:
+    """The hang alone is tried again in place; an Xid that comes a second later is the machine's, and outranks the memory of blame."""
+    explicit = Scripted("signals", always("m1", range(12, 20), cause="explicit", confidence=0.95))
+    found = run(Judge([Scripted("stall", always("m1", range(10, 20))), explicit]), range(30))
+    assert [(item.time_s, item.cause, item.tier) for item in found] == [(10.0, "stall", "evict"), (12.0, "explicit", "evict")]
+
+
 def test_victims_in_the_shadow_are_not_named_and_recovery_closes_the_episode() -> None:
     script = always("m1", range(10, 20)) | always("m2", range(20, 300))
     found = run(Judge([Scripted("a", script)], recovered_s=60.0, shadow_s=600.0), range(300))

@@ -6,7 +6,8 @@
   its tier is no higher than that. A capture cannot tell slow from hung; two sources that agree can.
 - An episode opens with its first verdict of tier page or evict and lasts until no rule has suspected its machines for `recovered_s`;
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
-  evict is a verdict again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
+  evict is a verdict again (same machines, same since_s), since it changes what may be done, and so is a hang's for which the machine then
+  gives its own word; `minder replay` prints the first line only.
 - In the shadow of an open episode, and for `shadow_s` after it, no other machine is named: peers that stall or go dark behind the
   culprit are its victims. Six things end the shadow: the episode's machines left the job; numbers that went wrong on another machine
   while the open episode only pages or names no machine; what the rule that paged for the job, and named no machine, now says of one; a
@@ -186,7 +187,8 @@ class Judge:
         if own is not None:
             own.seen_s = now_s
             another_trouble = _STOPS_NOTHING.issuperset(own.verdict.sources) and not _STOPS_NOTHING.issuperset(verdict.sources)
-            if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier] or another_trouble:
+            own_word = _is_own(verdict, verdict.tier) and not _is_own(own.verdict, own.verdict.tier)
+            if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier] or another_trouble or own_word:
                 own.verdict = replace(verdict, since_s=own.verdict.since_s)
                 return own.verdict
             return None

@@ -56,6 +56,8 @@ class BlameFold:
             placed = event.payload.get("rank_machine") or {}
             self._trials[event.operation_id] = replace(trial, exchanged=trial.machine in placed.values())
             self._effects[event.operation_id].started = True
+        elif event.kind == kinds.RESULT and event.operation_id in self._trials and event.payload.get("outcome") in ("failed", "dry_run"):
+            del self._trials[event.operation_id], self._effects[event.operation_id]  # no ranks were exchanged, and nothing was tried
         elif event.kind == kinds.TRIAL_ENDED and event.operation_id in self._trials:
             finding = str(event.payload.get("finding") or "ended")
             self._trials[event.operation_id] = replace(self._trials[event.operation_id], finding=finding)
