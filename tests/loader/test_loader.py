@@ -126,7 +126,8 @@ def test_a_killed_and_a_stopped_process_change_nothing(made: Any, tmp_path: Path
                 os.kill(pid, number)
     assert found == planned
     [log] = read_logs(tmp_path)
-    assert [end for _, end in log.ends][:2] == ["killed by SIGKILL", "hung"] and len(log.ends) >= 3
+    ends = [end for _, end in log.ends]  # on a busy host one that works is taken for hung after 0.3 s, too
+    assert {"killed by SIGKILL", "hung"} <= set(ends) and len(ends) >= 3
     assert audit([log]).is_right
 
 
