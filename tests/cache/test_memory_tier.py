@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,13 @@ def test_a_flipped_bit_is_found_and_an_older_step_or_nothing_is_taken(
         checkpoints.load_latest(_state(2))
 
 
+def _until(what: Callable[[], object]) -> None:
+    end_s = time.monotonic() + 30.0
+    while not what():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
 def _train_until(checkpoints: Any, state: dict[str, Any], last: int, begin: int = 0) -> dict[int, list[Any]]:
     """Each step is saved; the parameters after it."""
     seen = {}
@@ -261,6 +269,7 @@ def test_a_run_that_leaves_a_batch_out_goes_back_to_before_it(cache: Running, mo
     for step in (2, 3):
         checkpoints.save(step, {"step": step})
         assert checkpoints.wait() is None
+    _until(lambda: list((tmp_path / "disk").glob("step-000000002*.head")))  # the cache flushes it beside the next step
     monkeypatch.setenv("MINDER_SKIP_BATCHES", "3")
     found = {"step": 0}
     again = Checkpointer("memory", **options)
