@@ -12,6 +12,7 @@ from minder.model.clock import format_time
 from minder.model.history import LedgerEvent
 from minder.record.api.incidents import IncidentSummary
 from minder.record.incidents import fold_incident, kinds
+from minder.record.incidents.fold import ENDING_KINDS
 from minder.record.incidents.record import Incident
 from minder.record.store.events import EventQuery, EventStore, IncidentSpan
 
@@ -100,8 +101,8 @@ class IncidentIndex:
         """Every incident, oldest first."""
         with self._lock:
             if self._unfinished is None:
-                begun_id, ended = self._events.last_id(), (kinds.FIRST_STEP, kinds.CLOSED)
-                self._unfinished = set(self._events.unfinished_incidents(ended, kinds.INTENT, kinds.VERDICT))
+                begun_id = self._events.last_id()
+                self._unfinished = set(self._events.unfinished_incidents(*ENDING_KINDS))
                 self._begun_id = begun_id
             newest_id = self._events.last_id()
             if newest_id == self._read_id:

@@ -329,16 +329,18 @@ def test_a_job_that_is_blamed_beside_a_machine_is_started_again_once(world: Any)
     assert states(world) == [("closed", "first new step")] * 2
 
 
-def test_two_dead_machines_without_a_standby_are_closed_by_the_restart_in_place(world: Any) -> None:
+@pytest.mark.parametrize(("cause", "ends"), [("absence", ("closed", "first new step")), ("explicit", ("open", ""))])
+def test_two_dead_machines_without_a_standby_restart_in_place(world: Any, cause: str, ends: tuple[str, str]) -> None:
+    """A restart ends silence; it takes no kernel line back."""
     for name in ("s0", "s1"):
         world.fleet.launchers[name].state = "starting"
     world.workers_dead = True
     world.script = lambda observation: [
-        world.accuse(name) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
+        world.accuse(name, cause=cause) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
     ]
     app = world.life(8)
     assert app.state.generation == 2 and app.state.barred == set()
-    assert states(world) == [("closed", "first new step")] * 2
+    assert states(world) == [ends] * 2
 
 
 def test_a_controller_that_is_killed_on_the_way_to_the_first_step_closes_them_all(new_world: Any) -> None:

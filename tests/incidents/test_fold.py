@@ -10,6 +10,7 @@ from minder.model.errors import BadInputError
 from minder.model.evidence import Verdict
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, fold_incident, kinds
+from minder.record.incidents.brief import brief
 from minder.wire.codec import to_json
 
 Event = Callable[..., LedgerEvent]
@@ -153,3 +154,47 @@ def test_phases_that_repeat_add_up(event: Event, verdict: Verdict) -> None:
 def test_no_events_are_no_incident() -> None:
     with pytest.raises(BadInputError):
         fold_incident([])
+
+
+def _steps(event: Event, verdict: Verdict, decision: Decision, at: str) -> list[LedgerEvent]:
+    """The job restarts in place, since the eviction of m2 was stopped; a person is paged for m2 at that time."""
+    own_word = replace(verdict, cause="explicit")
+    page = replace(decision, operation_id="page-1", action="page", reason="shared_machine", verdict=own_word)
+    asked = event(kinds.DECISION, to_json(page), 1005.0)
+    return [
+        event(kinds.VERDICT, to_json(verdict), 1000.0),
+        *([asked] if at == "before the restart" else []),
+        event(kinds.DECISION, to_json(replace(decision, action="restart", machines=(), operation_id="op")), 1001.0),
+        event(kinds.INTENT, {"action": "restart", "machines": []}, 1001.0, operation_id="op"),
+        event(kinds.RESULT, to_json(ActionResult("op", 1004.0, "done")), 1004.0, operation_id="op"),
+        *([asked] if at == "before the first step" else []),
+        event(kinds.FIRST_STEP, {"step": 7, "gpus": 2}, 1006.0),
+        *([asked] if at == "after it" else []),
+    ]
+
+
+@pytest.mark.parametrize("at", ["before the first step", "after it"])
+def test_a_machine_that_waits_for_a_person_keeps_its_incident_open(event: Event, verdict: Verdict, decision: Decision, at: str) -> None:
+    events = _steps(event, verdict, decision, at)
+    found = fold_incident(events)
+    assert (found.state, found.closed_s, found.timings.first_step_s) == ("open", None, 1006.0)
+    assert found.decision is not None and found.decision.reason == "shared_machine"
+    assert "Look at m2: still in the job." in brief(found).morning
+    ended = fold_incident([*events, event(kinds.VERDICT, to_json(replace(verdict, kind="recovered", tier="watch")), 1300.0)])
+    assert (ended.state, ended.closed_by) == ("closed", "recovered by itself")
+    assert fold_incident([*events, event(kinds.CLOSED, {"by": "the end of the job"}, 1400.0)]).closed_by == "the end of the job"
+
+
+def test_what_a_page_asked_for_and_a_restart_then_did_is_over(event: Event, verdict: Verdict, decision: Decision) -> None:
+    assert fold_incident(_steps(event, verdict, decision, "before the restart")).closed_by == "first new step"
+
+
+def test_a_page_for_the_machine_that_was_evicted_keeps_nothing_open(event: Event, verdict: Verdict, decision: Decision) -> None:
+    events = [
+        event(kinds.VERDICT, to_json(verdict), 1000.0),
+        event(kinds.INTENT, {"action": "evict", "machines": ["m2"]}, 1001.0, operation_id="op"),
+        event(kinds.DECISION, to_json(replace(decision, action="page", reason="in_progress")), 1003.0),
+        event(kinds.RESULT, to_json(ActionResult("op", 1004.0, "done")), 1004.0, operation_id="op"),
+        event(kinds.FIRST_STEP, {"step": 7, "gpus": 2}, 1006.0),
+    ]
+    assert fold_incident(events).state == "closed"

@@ -100,6 +100,8 @@ class Writer:
         self.put(kinds.VERDICT, self.verdict(machine, tier, kind), job, incident)
         if self.chance.random() < 0.5:
             self.put(self.chance.choice((kinds.FIRST_STEP, kinds.CLOSED, kinds.EVIDENCE)), {"machine": machine, "what": "x"}, job, incident)
+            if self.chance.random() < 0.5:
+                self.put(kinds.DECISION, {"action": "page", "machines": [machine]}, job, incident)
 
     def verdict(self, machine: str, tier: str, kind: str) -> dict[str, Any]:
         return dict(to_json(Verdict(self.now_s, kind, tier, (machine,), "stall", 0.9, self.now_s - 5.0)))  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from minder.model.evidence import Signal
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.endings import end_run
+from minder.record.incidents.fold import paged_for_own_word
 
 __all__ = ["Milestones", "incidents_of_restart", "note_finished", "spoilt_because", "started_without_steps"]
 
@@ -103,12 +104,12 @@ def spoilt_because(state: JobState) -> str:
 
 def incidents_of_restart(events: Iterable[LedgerEvent]) -> list[str]:
     """The incidents that were acted on since the job's last first step and are not closed, from events of DECISION, FIRST_STEP and
-    CLOSED (pure): the next first step ends them all."""
+    CLOSED (pure): the next first step ends them all, but those whose machine's own word a person was paged for since."""
     found: dict[str, None] = {}
     for event in events:
         if event.kind == kinds.FIRST_STEP:
             found.clear()
-        elif event.kind == kinds.CLOSED:
+        elif event.kind == kinds.CLOSED or paged_for_own_word(event):
             found.pop(event.incident or "", None)
         elif event.incident is not None and event.payload.get("action") in kinds.ACTS:
             found[event.incident] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from minder.model.decision import ActionResult, Decision
@@ -15,11 +16,18 @@ from minder.record.incidents.record import Incident, IncidentState, Timings
 from minder.record.incidents.timeline import describe
 from minder.wire.codec import from_json
 
-__all__ = ["fold_incident", "steps_taken_again"]
+__all__ = ["ENDING_KINDS", "fold_incident", "paged_for_own_word", "steps_taken_again"]
 
 T = TypeVar("T")
 _HAPPENED = ("done", "already_done")
 _RETURN = "minder machine return "
+ENDING_KINDS = (
+    kinds.CLOSED,
+    kinds.FIRST_STEP,
+    kinds.INTENT,
+    kinds.DECISION,
+    kinds.VERDICT,
+)  # as EventStore.unfinished_incidents takes them
 
 
 def fold_incident(events: Sequence[LedgerEvent]) -> Incident:
@@ -35,20 +43,20 @@ def fold_incident(events: Sequence[LedgerEvent]) -> Incident:
     evicted = _evicted(events, results)
     step, steps_lost = _steps(events)
     timings = _timings(events, accusations)
-    closed_s, closed_by = _closing(events)
+    ending = _ending(events)
     return Incident(
         id=events[0].incident or "",
         job=next((event.job for event in events if event.job), None),
-        state=_state(events, closed_s),
+        state=_state(events, ending),
         opened_s=events[0].time_s,
-        closed_s=closed_s,
-        closed_by=closed_by,
+        closed_s=ending.closed_s,
+        closed_by=ending.closed_by,
         verdict=verdict,
         machines=_unique(machine for item in accusations for machine in item.machines),
         evidence=_unique(item for accusation in accusations for item in accusation.evidence),
         against=_unique(item for accusation in accusations for item in accusation.against),
         decisions=tuple(decisions),
-        decision=acted[-1] if acted else decisions[-1] if decisions else None,
+        decision=acted[-1] if acted and not ending.waits else decisions[-1] if decisions else None,
         results=tuple(results),
         captured=_unique(_captured(event.payload) for event in _of(events, kinds.EVIDENCE) if not is_excerpt(event)),
         excerpts=find_excerpts(events),
@@ -132,29 +140,54 @@ def _lines(undo: str) -> list[str]:
     return parts if all(part.startswith(_RETURN) for part in parts) else [undo]
 
 
-def _closing(events: Sequence[LedgerEvent]) -> tuple[float | None, str]:
-    """When and by what the incident ended. A recovery of its own closes it only where nothing was done."""
-    acted = False
-    closing: tuple[float | None, str] = (None, "")
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """closed_s: None while it is open. waits: what was done is over, and a machine of it waits for a person."""
+
+    closed_s: float | None = None
+    closed_by: str = ""
+    waits: bool = False
+
+
+def _ending(events: Sequence[LedgerEvent]) -> _Ending:
+    """When and by what the incident ended. A recovery of its own closes it only where nothing was done. The first new step closes what was
+    done for it; but a machine for whose own word a person was paged since then, as where its eviction was stopped and the job restarted
+    with it, is as broken as before: that stays open."""
+    acted: frozenset[str] | None = None  # machines of the newest action; None: there was none
+    paged, stepped, ending = False, False, _Ending()
     for event in events:
         if event.kind == kinds.INTENT and _is_act(event):
-            acted, closing = True, (None, "")
-        elif closing[0] is not None:
+            acted, paged, stepped, ending = frozenset(event.payload.get("machines", ())), False, False, _Ending()
+        elif ending.closed_s is not None and not stepped:
+            continue
+        elif acted is not None and paged_for_own_word(event) - acted:
+            paged = True
+            ending = _Ending(waits=True) if stepped else ending
+        elif ending.closed_s is not None:
             continue
         elif event.kind == kinds.FIRST_STEP:
-            closing = (event.time_s, "first new step")
+            stepped, ending = True, _Ending(waits=True) if paged else _Ending(event.time_s, "first new step")
         elif event.kind == kinds.CLOSED:
-            closing = (event.time_s, str(event.payload.get("by") or "operator"))
-        elif event.kind == kinds.VERDICT and event.payload.get("kind") == "recovered" and not acted:
-            closing = (event.time_s, "recovered by itself")
-    return closing
+            stepped, ending = False, _Ending(event.time_s, str(event.payload.get("by") or "operator"))
+        elif event.kind == kinds.VERDICT and event.payload.get("kind") == "recovered" and (acted is None or ending.waits):
+            stepped, ending = False, _Ending(event.time_s, "recovered by itself")
+    return ending
 
 
-def _state(events: Sequence[LedgerEvent], closed_s: float | None) -> IncidentState:
-    if closed_s is not None:
+def paged_for_own_word(event: LedgerEvent) -> frozenset[str]:
+    """Machines that a decision pages a person for by what they say of themselves (a kernel line, a lost device): no restart takes that
+    back. Empty for any other event."""
+    verdict = event.payload.get("verdict")
+    if event.kind != kinds.DECISION or event.payload.get("action") != "page" or not isinstance(verdict, Mapping):
+        return frozenset()
+    return frozenset(event.payload.get("machines", ())) if verdict.get("cause") == "explicit" else frozenset()
+
+
+def _state(events: Sequence[LedgerEvent], ending: _Ending) -> IncidentState:
+    if ending.closed_s is not None:
         return "closed"
     intents = {event.operation_id for event in _act_intents(events)}
-    if not intents:
+    if not intents or ending.waits:
         return "open"
     finished = {event.operation_id for event in _of(events, kinds.RESULT)}
     return "recovering" if intents <= finished else "acting"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from minder.model.history import Approval, History, LedgerEvent
 from minder.record.incidents import kinds
-from minder.record.incidents.fold import fold_incident
+from minder.record.incidents.fold import ENDING_KINDS, fold_incident
 from minder.record.incidents.history import HISTORY_KINDS, HistoryFold, fold_suspects
 from minder.record.incidents.record import Incident
 from minder.record.store.follow import EventFollower
@@ -27,7 +27,6 @@ __all__ = ["Past"]
 
 _CHUNK = 100
 _KEPT_S = 3600.0  # verdicts older than what was asked for by more than this are let go
-_ENDS = (kinds.FIRST_STEP, kinds.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Past:
         """What may be open, with None for what has something new."""
         newest_id = self._events.last_id()
         if self._maybe_open is None:
-            self._maybe_open = dict.fromkeys(self._events.unfinished_incidents(_ENDS, kinds.INTENT, kinds.VERDICT))
+            self._maybe_open = dict.fromkeys(self._events.unfinished_incidents(*ENDING_KINDS))
             self._incident_id = newest_id
         elif newest_id > self._incident_id:
             for span in self._events.incidents_since(self._incident_id):

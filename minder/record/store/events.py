@@ -94,19 +94,22 @@ class EventStore(OpenedStore):
         newest = select(func.max(EVENTS.c.id)).where(EVENTS.c.kind.in_(tuple(kinds))).group_by(EVENTS.c.job, EVENTS.c.kind)
         return self._read(select(EVENTS).where(EVENTS.c.id.in_(newest)).order_by(EVENTS.c.id))
 
-    def unfinished_incidents(self, ended: Sequence[str], intent: str, verdict: str) -> list[str]:
-        """Incidents that may be open: all but those that surely are not.
+    def unfinished_incidents(self, closed: str, stepped: str, intent: str, decision: str, verdict: str) -> list[str]:
+        """Incidents that may be open: all but those that surely are not. The arguments are kinds of events.
 
-        Surely over is one with an event of kind `ended` after its last `intent`, or with a `verdict` "recovered" and no intent at all.
+        Surely over is one with an event `closed` after its last `intent`, or `stepped` with no `decision` after that intent, or with a
+        `verdict` "recovered" and no intent at all.
         """
         id_, kind, payload = EVENTS.c.id, EVENTS.c.kind, EVENTS.c.payload
         # a quote inside JSON text is escaped: these can only be a key and its value
         says = payload.like('%"kind":"recovered"%') | payload.like('%"kind": "recovered"%')
-        ended_id = func.max(case((kind.in_(tuple(ended)), id_), else_=0))
-        intent_id = func.max(case((kind == intent, id_), else_=0))
+        closed_id, stepped_id, intent_id, decision_id = (
+            func.max(case((kind == each, id_), else_=0)) for each in (closed, stepped, intent, decision)
+        )
         recovered_id = func.max(case(((kind == verdict) & says, id_), else_=0))
-        over = ((ended_id > 0) & (ended_id > intent_id)) | ((intent_id == 0) & (recovered_id > 0))
-        wanted = EVENTS.c.incident.is_not(None) & kind.in_((*ended, intent, verdict))
+        ended = (closed_id > intent_id) | ((stepped_id > intent_id) & (decision_id <= intent_id))
+        over = ended | ((intent_id == 0) & (recovered_id > 0))
+        wanted = EVENTS.c.incident.is_not(None) & kind.in_((closed, stepped, intent, decision, verdict))
         found = select(EVENTS.c.incident).where(wanted).group_by(EVENTS.c.incident).having(~over)
         with reading(self._engine) as connection:
             return [str(row.incident) for row in connection.execute(found)]
