@@ -170,8 +170,8 @@ def accuse_by_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of which nothing is known is taken for a faulty one."""
     from minder.act.controller import diagnosing
 
-    def concluded(machines: Any, rounds: Any, untested: Any) -> Any:
-        found = conclude(machines, rounds, untested)
+    def concluded(*parts: Any) -> Any:
+        found = conclude(*parts)
         item = ProbeJudgement("m1", "disk", "fail", "nothing was heard")
         return replace(found, failed={"m1": (item,)})
 
