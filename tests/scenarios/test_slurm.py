@@ -250,7 +250,8 @@ def _lose_memory(site: Site, chance: random.Random, is_group: bool, with_cache: 
     comparison = compare_losses(site.folder / "train", reference_losses(0, STEPS, ranks, site.folder / "undisturbed"))
     assert comparison.equal, comparison.detail
     taken = [json.loads(line)["step"] for line in (site.folder / "train" / "losses.jsonl").read_text().splitlines()]
-    assert len(taken) - len(set(taken)) <= 1, "at most the step in flight was taken twice"
+    in_flight = 2 if with_cache else 1  # a cache that was just started catches up with its ranks: two saves may be on their way
+    assert len(taken) - len(set(taken)) <= in_flight, "at most what was in flight was taken twice"
 
 
 def test_a_watched_node_hangs_and_its_job_is_requeued_without_it(site: Site) -> None:
