@@ -158,19 +158,20 @@ class _Memory:
 
 
 class _Dcp:
-    """torch.distributed.checkpoint into a folder that all ranks share, at every step; asynchronously: a save waits for the one before."""
+    """torch.distributed.checkpoint into a folder that all ranks share, at every step; asynchronously: a save waits for the one before. In
+    a group of its own: the thread that saves and the loop would take each other's messages."""
 
     def __init__(self, folder: Path, is_async: bool) -> None:
-        self._folder, self._is_async, self._future = folder, is_async, None
+        self._folder, self._is_async, self._future, self._group = folder, is_async, None, dist.new_group(backend="gloo")
 
     def save(self, step: int, state: dict[str, Any]) -> bool:
         plain = {name: value.state_dict() for name, value in state.items()}
         path = self._folder / f"dcp-{step % 2}"  # the one before the last is written over
         if not self._is_async:
-            dcp.save(plain, checkpoint_id=path)
+            dcp.save(plain, checkpoint_id=path, process_group=self._group)
             return True
         self.wait()
-        self._future = dcp.async_save(plain, checkpoint_id=path)
+        self._future = dcp.async_save(plain, checkpoint_id=path, process_group=self._group)
         return True
 
     def wait(self) -> str:
