@@ -1,14 +1,14 @@
 """What checkpoints in memory cost: how long a step waits for its save, processor time, and how long a gigabyte takes to come back.
 
-    python bench/cache.py [--parts wait restore] [--steps 12] [--step-seconds 1.0]
+    python bench/cache.py [--parts wait restore] [--steps 12] [--step-seconds 1 5 20]
     python bench/cache.py --parts wait --alike --cases 4x50
     python bench/cache.py --faults [--seeds 5]
 
 wait: ranks with a real cache each (two machines of a job on this one), state of 10 and 100 MB a rank on 6 ranks and of 1 GB on 2. A step
-is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. Beside it, in the
-same job, torch.distributed.checkpoint into a shared folder at every step, asynchronously and not. restore: 1 GiB of
-one rank from its own memory, from a peer's, from a local disk and from a store (a folder that a peer's cache has on its disk).
-Prints JSON.
+is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. A save that was
+left out since two before it were in flight is counted apart, and is no part of the waits. Beside it, in the same job,
+torch.distributed.checkpoint into a shared folder at every step, asynchronously and not. restore: 1 GiB of one rank from its own memory,
+from a peer's, from a local disk and from a store (a folder that a peer's cache has on its disk). Prints JSON.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from minder.edge.cache.client import SOCKET_VARIABLE, CacheClient
 from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
 from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
+from minder.edge.checkpoint.memory_tier import MemoryTier
 
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30
@@ -99,27 +100,30 @@ class Caches:
         return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, way: str) -> dict[str, Any]:
+def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, way: str, step_s: float) -> dict[str, Any]:
     room = f"{5 * size_bytes * (ranks if way in ALIKE else 1) + 2**26}"
     with Caches(1 if way in ALIKE else ranks, room) as caches, tempfile.TemporaryDirectory() as folder:
         started_cpu_s = caches.cpu_s()
-        children = [_fork(rank, ranks, size_bytes, caches, Path(folder), options, way) for rank in range(ranks)]
+        children = [_fork(rank, ranks, size_bytes, caches, Path(folder), (options.steps, step_s), way) for rank in range(ranks)]
         if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
             raise SystemExit("a rank failed: see above")
         seen = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
         cache_cpu_s = caches.cpu_s() - started_cpu_s
         most_bytes = max(each["held_bytes"] for each in seen)
-    waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:])
-    gigabytes = ranks * size_bytes * options.steps / 1e9
+    waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:] if wait is not None)
+    left_out = sum(each["waits_s"].count(None) for each in seen)
+    gigabytes = size_bytes * (ranks * options.steps - left_out) / 1e9
     return {
-        "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "way": way, "errors": sorted({each["error"] for each in seen} - {""}),
-        "wait_median_ms": _ms(statistics.median(waits_s)), "wait_p99_ms": _ms(waits_s[int(0.99 * (len(waits_s) - 1))]),
+        "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "way": way, "step_s": step_s, "saves": ranks * options.steps - left_out,
+        "left_out": left_out, "errors": sorted({each["error"] for each in seen} - {""}),
+        "wait_median_ms": _ms(statistics.median(waits_s)) if waits_s else None,
+        "wait_p99_ms": _ms(waits_s[int(0.99 * (len(waits_s) - 1))]) if waits_s else None,
         "cpu_s_per_gb_ranks": round(sum(each["cpu_s"] for each in seen) / gigabytes, 3),
         "cpu_s_per_gb_caches": round(cache_cpu_s / gigabytes, 3), "most_mb_in_a_cache": round(most_bytes / 1e6),
     }  # fmt: skip
 
 
-def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, options: argparse.Namespace, way: str) -> int:
+def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, pace: tuple[int, float], way: str) -> int:
     child = os.fork()
     if child:
         return child
@@ -128,7 +132,7 @@ def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, 
         own = caches.folder(0 if way in ALIKE else rank)
         os.environ[SOCKET_VARIABLE] = str(own / "socket")
         dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
-        (folder / f"{rank}.json").write_text(json.dumps(_train(0 if way in ALIKE else rank, size_bytes, options, _saver(way, folder), own)))
+        (folder / f"{rank}.json").write_text(json.dumps(_train(0 if way in ALIKE else rank, size_bytes, pace, _saver(way, folder), own)))
         status = 0
     finally:
         if status:
@@ -142,8 +146,11 @@ class _Memory:
     def __init__(self, overlap: bool, once_per: str | None = "machine") -> None:
         self._checkpoints = Checkpointer("memory", overlap=overlap, once_per=once_per)
 
-    def save(self, step: int, state: dict[str, Any]) -> None:
+    def save(self, step: int, state: dict[str, Any]) -> bool:
+        """False where it was left out."""
         self._checkpoints.save(step, state)
+        tier = self._checkpoints._tier
+        return not (isinstance(tier, MemoryTier) and tier._left_out)
 
     def wait(self) -> str:
         error = self._checkpoints.wait()
@@ -151,19 +158,21 @@ class _Memory:
 
 
 class _Dcp:
-    """torch.distributed.checkpoint into a folder that all ranks share, at every step; asynchronously: a save waits for the one before."""
+    """torch.distributed.checkpoint into a folder that all ranks share, at every step; asynchronously: a save waits for the one before. In
+    a group of its own: the thread that saves and the loop would take each other's messages."""
 
     def __init__(self, folder: Path, is_async: bool) -> None:
-        self._folder, self._is_async, self._future = folder, is_async, None
+        self._folder, self._is_async, self._future, self._group = folder, is_async, None, dist.new_group(backend="gloo")
 
-    def save(self, step: int, state: dict[str, Any]) -> None:
+    def save(self, step: int, state: dict[str, Any]) -> bool:
         plain = {name: value.state_dict() for name, value in state.items()}
         path = self._folder / f"dcp-{step % 2}"  # the one before the last is written over
         if not self._is_async:
-            dcp.save(plain, checkpoint_id=path)
-            return
+            dcp.save(plain, checkpoint_id=path, process_group=self._group)
+            return True
         self.wait()
-        self._future = dcp.async_save(plain, checkpoint_id=path)
+        self._future = dcp.async_save(plain, checkpoint_id=path, process_group=self._group)
+        return True
 
     def wait(self) -> str:
         if self._future is not None:
@@ -177,9 +186,10 @@ def _saver(way: str, folder: Path) -> Any:
     return _Memory(way != "memory at once", None if way == "each its own" else "machine")
 
 
-def _train(rank: int, size_bytes: int, options: argparse.Namespace, checkpoints: Any, own: Path) -> dict[str, Any]:
-    """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent. own: the folder
-    of its cache."""
+def _train(rank: int, size_bytes: int, pace: tuple[int, float], checkpoints: Any, own: Path) -> dict[str, Any]:
+    """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent. pace: how many
+    steps, and the seconds of one; own: the folder of its cache. A wait is None where the save was left out."""
+    steps, step_s = pace
     parameters = [torch.nn.Parameter(torch.full((size_bytes // 80,), float(rank))) for _ in range(10)]
     optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
     for parameter in parameters:
@@ -187,17 +197,17 @@ def _train(rank: int, size_bytes: int, options: argparse.Namespace, checkpoints:
     optimizer.step()
     model = torch.nn.ParameterList(parameters)
     waits_s, cpu_s, held_bytes = [], 0.0, 0
-    for step in range(1, options.steps + 1):
+    for step in range(1, steps + 1):
         dist.barrier()
         before_s = _cpu_s()
         begin_s = time.perf_counter()
-        checkpoints.save(step, {"model": model, "optimizer": optimizer})
+        is_saved = checkpoints.save(step, {"model": model, "optimizer": optimizer})
         saved_s = time.perf_counter()
-        time.sleep(options.step_seconds)  # forward and backward
+        time.sleep(step_s)  # forward and backward
         gate_s = time.perf_counter()
         for hook in optimizer._optimizer_step_pre_hooks.values():
             hook(optimizer, (), {})
-        waits_s.append(saved_s - begin_s + time.perf_counter() - gate_s)
+        waits_s.append(saved_s - begin_s + time.perf_counter() - gate_s if is_saved else None)
         cpu_s += _cpu_s() - before_s
         optimizer.step()
         held_bytes = max(held_bytes, _held_bytes(own))
@@ -222,20 +232,20 @@ def measure_restore(options: argparse.Namespace) -> dict[str, Any]:
             caches.client(0).join(Member(0, 1, 2, caches.urls[1], "bench"))
             caches.client(1).join(Member(1, 1, 2, caches.urls[0], "bench", flush_dir=str(store)))
             _write(caches.folder(0), name)
-            found["own memory"] = _timed(lambda: _load(caches.folder(0), name))
+            found["own memory"] = _timed(lambda: _load(caches.folder(0), name, is_checked=False))
             if why := caches.client(0).keep(name, 300.0):
                 raise SystemExit(why)
             _forget(caches, 0, name)
             before_s = caches.cpu_s()
-            found["peer memory"] = _timed(lambda: _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name))
+            found["peer memory"] = _timed(lambda: _fetch(caches, name))
             found["peer memory, processor time of both caches"] = round(caches.cpu_s() - before_s, 2)
             for folder in (disk, store):
                 _move(caches.folder(0), folder, name)
-            found["local disk"] = _timed(lambda: _load(disk, name))
+            found["local disk"] = _timed(lambda: _load(disk, name, is_checked=False))
             _forget(caches, 0, name)
             _forget(caches, 1, name)
             os.sync()
-            found["shared store, by a peer"] = _timed(lambda: _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name))
+            found["shared store, by a peer"] = _timed(lambda: _fetch(caches, name))
     finally:
         shutil.rmtree(disk)
         shutil.rmtree(store)
@@ -252,13 +262,17 @@ def _write(folder: Path, name: RecordName) -> None:
     write_head(folder, Record(name, 2, _GIB, "bench", checksums(memoryview(body)), b""))
 
 
-def _load(folder: Path, name: RecordName) -> None:
-    """As a rank does it: every checksum, and a copy into tensors."""
+def _fetch(caches: Caches, name: RecordName) -> None:
+    _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name, is_checked=True)
+
+
+def _load(folder: Path, name: RecordName, is_checked: bool) -> None:
+    """As a rank does it: a copy into tensors, and every checksum where its cache has not just fetched and checked the record."""
     record = read_record(folder, name)
     target = torch.empty(_GIB, dtype=torch.uint8)
     with body_path(folder, name).open("rb") as file:
         file.readinto(target.numpy())
-    if wrong_chunk(memoryview(target.numpy()), record) is not None:
+    if not is_checked and wrong_chunk(memoryview(target.numpy()), record) is not None:
         raise SystemExit(f"{folder}: damaged")
 
 
@@ -295,7 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of checkpoints in memory.")
     parser.add_argument("--parts", nargs="+", choices=("wait", "restore"), default=["wait", "restore"])
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--step-seconds", type=float, default=1.0)
+    parser.add_argument("--step-seconds", type=float, nargs="+", default=[1.0], help="of a step; several: a curve")
     parser.add_argument("--cases", nargs="+", default=["6x10", "6x100", "2x1000"], help="RANKSxMEGABYTES")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="what saves, in the same job and run")
     parser.add_argument("--alike", action="store_true", help="all ranks are replicas on one machine: their state kept once, and by each")
@@ -313,7 +327,10 @@ def main() -> None:
     if "wait" in options.parts:
         cases = [tuple(map(int, case.split("x"))) for case in options.cases]
         ways = ALIKE if options.alike else options.ways
-        result["wait"] = [measure_wait(ranks, megabytes * 10**6, options, way) for ranks, megabytes in cases for way in ways]
+        result["wait"] = [
+            measure_wait(ranks, megabytes * 10**6, options, way, step_s)
+            for ranks, megabytes in cases for step_s in options.step_seconds for way in ways
+        ]  # fmt: skip
     if "restore" in options.parts:
         result["restore"] = measure_restore(options)
     print(json.dumps(result, indent=2))

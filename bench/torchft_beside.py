@@ -3,8 +3,9 @@
 torchft (0.2, CPU, gloo) keeps no step: a replica that comes back takes the live state of another one over HTTP. So it needs two whole
 replicas, and the losses after a loss are those of fewer ranks for a while. The same state as in `bench/cache.py --cases 2x10`: weights and
 one moment, SGD. Two replicas of one rank; one is killed by SIGKILL at a third of the steps and started again at once. Prints JSON: what a
-step takes beyond its sleep, how long the survivor stood, how long until the other was back with the survivor's own bytes. Needs `pip
-install torchft==0.2.0`.
+step takes beyond its sleep, how long the survivor stood, how long until the other was back with the survivor's own bytes. Before
+it, in the same run, two ranks with as much state and the same steps save each of them: into memory, with and without overlap, by
+torch.distributed.checkpoint into a folder, asynchronously and not. Needs `pip install torchft==0.2.0`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from cache import WAYS, measure_wait
 
 
 def main(options: argparse.Namespace) -> int:
-    from torchft.coordination import LighthouseServer
+    torch.set_num_threads(1)
+    saves = [measure_wait(2, int(options.megabytes * 1e6), options, way, options.step_seconds) for way in WAYS]
+
+    from torchft.coordination import LighthouseServer  # it starts threads, and what is above forks
 
     lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=1000)
     load = round(os.getloadavg()[0], 1)
@@ -44,7 +49,8 @@ def main(options: argparse.Namespace) -> int:
         codes = [replica.wait(600) for replica in replicas]
         rows = [_rows(folder, index) for index in (0, 1)]
     lighthouse.shutdown()
-    print(json.dumps({"mb_a_rank": options.megabytes, "load": load, "codes": codes, **_figures(rows, killed_s, options)}, indent=1))
+    torchft = {"load": load, "codes": codes, **_figures(rows, killed_s, options)}
+    print(json.dumps({"mb_a_rank": options.megabytes, "saves": saves, "torchft": torchft}, indent=1))
     return 0
 
 

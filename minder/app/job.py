@@ -16,7 +16,7 @@ from minder.act.controller.recover import Recovery
 from minder.act.controller.state import JobState
 from minder.act.controller.step import Controller
 from minder.act.recovery.generation_plan import replace_machines
-from minder.act.recovery.restart import await_waiting
+from minder.act.recovery.restart import await_waiting, why_not_waiting
 from minder.app.admission import registration
 from minder.app.engine import EngineParts
 from minder.app.watch_folder import WatchFolder
@@ -174,8 +174,9 @@ class App:
                 if machine in refusals:
                     remedy = "mend its address, its token file or [tls] in job.toml"
                     raise RecoveryError(f"{machine} refuses us: {refusals[machine]}; {remedy}")
-            why = "its workers never reached the barrier; look at its launcher's log"
-            raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
+            why = why_not_waiting(self.fleet.views().get(late[0]), self.clock.now_s()) or "its worker came to the barrier too late"
+            text = f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}"
+            raise RecoveryError(f"{text}; look at its launcher's log")
         return replace_machines(placed, late, ready)
 
     def _fewer(self, placed: dict[int, str], late: Sequence[str], ready: Sequence[str]) -> dict[int, str] | None:

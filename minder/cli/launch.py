@@ -27,6 +27,9 @@ def command(
     log_dir: Annotated[Path | None, typer.Option(help="Worker logs (default: RUN_DIR/logs).")] = None,
     barrier: Annotated[str, typer.Option(help="Who waits for the rank: `bootstrap`, or the `script` by minder.run(main).")] = "bootstrap",
     warm_spares: Annotated[bool, typer.Option("--warm-spares", help="Keep a second process per slot waiting at the barrier.")] = False,
+    start_device: Annotated[
+        bool, typer.Option("--start-device", help="Waiting processes have initialised their GPU, the one with their slot's number.")
+    ] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
     allow_env: Annotated[
         list[str] | None, typer.Option(help="Variable, or pattern such as HF_*, that the controller may set too; may be repeated.")
@@ -74,6 +77,7 @@ def command(
         log_dir=(log_dir if log_dir is not None else folder / "logs").absolute(),
         barrier=cast(Literal["script", "bootstrap"], barrier),
         warm_spares=warm_spares,
+        start_device=start_device,
         env=parse_environment(env or []),
         allow_env=tuple(allow_env or ()),
         metrics_token=metrics_token(metrics_token_file),

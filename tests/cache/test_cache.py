@@ -323,15 +323,18 @@ def test_a_rate_limit_spreads_what_it_lets_through(monkeypatch: pytest.MonkeyPat
     assert slept == pytest.approx([0.0, 1.0, 2.0])
 
 
+@pytest.mark.parametrize("where", ["memory", "disk"])
 def test_a_body_comes_from_all_that_have_an_equal_one_and_a_holder_that_goes_is_left_out(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
 ) -> None:
     body = LARGE * 8
     caches = [start(f"m{rank}") for rank in range(4)]
     for rank, each in enumerate(caches):
-        each.join(rank, 4, caches[(rank + 1) % 4])
+        disk = tmp_path / f"disk{rank}"
+        disk.mkdir(mode=0o700)
+        each.join(rank, 4, caches[(rank + 1) % 4], flush_dir=str(disk))
         if rank:
-            each.write(name(3, rank), body, 4)
+            each.write_into(each.settings.folder if where == "memory" else disk, name(3, rank), body, 4)
             each.client.hello()
     fill, asked = pull._Peer.fill, []
 

@@ -26,6 +26,14 @@ def test_a_body_is_read_from_all_replicas_and_each_reader_begins_elsewhere() -> 
     assert equal_bodies(without_keys, Copy(name(0), "b", "memory", False)) == [("b", name(0))]
 
 
+def test_a_body_that_lies_on_disks_only_is_read_from_several_of_them() -> None:
+    holdings = [holding("a"), holding("b", disk=(1, 0)), holding("c", disk=(2,)), holding("d", memory=(3,))]
+    assert equal_bodies(holdings, Copy(name(0), "b", "disk", False)) == [("b", name(0)), ("c", name(2)), ("d", name(3))]
+    bad = {(name(2), "c", "disk")}
+    assert equal_bodies(holdings, Copy(name(0), "b", "disk", False), bad) == [("b", name(0)), ("d", name(3))]
+    assert equal_bodies(holdings, Copy(name(3), "d", "memory", False)) == [("d", name(3))], "no disk holds up what memory has"
+
+
 def test_of_a_shared_store_one_rank_reads_what_its_replicas_need_too() -> None:
     shared = [holding(url, disk=(0, 1, 2, 3)) for url in "abcd"]
     chosen = choose_step(shared, 4)

@@ -1,7 +1,7 @@
-"""The real torchtitan and the real Megatron, where they lie beside the environment; they are no dependency of the project.
+"""The real torchtitan, Megatron and NVRx, where they lie beside the environment; they are no dependency of the project.
 
-pip install --no-deps --target FOLDER megatron-core torchtitan tyro einops typeguard docstring-parser spmd_types torch_checkpointing, then
-PYTHONPATH=FOLDER. Other tests know these programs by the form of their folders only.
+pip install --no-deps --target FOLDER megatron-core torchtitan nvidia-resiliency-ext==0.4.1 tyro einops typeguard docstring-parser
+spmd_types torch_checkpointing, then PYTHONPATH=FOLDER. Other tests know these programs by the form of their folders only.
 """
 
 from __future__ import annotations
@@ -163,6 +163,40 @@ def _run(imports: str, body: str, *arguments: str) -> dict[int, dict[str, Any]]:
     return {row.pop("rank"): row for row in rows}
 
 
+_NVRX_IMPORTS = """
+from nvidia_resiliency_ext.checkpointing.local.base_state_dict import TensorAwareStateDict
+from nvidia_resiliency_ext.checkpointing.local.ckpt_managers.local_manager import LocalCheckpointManager
+"""
+
+_NVRX = """
+class OnProcessors(TensorAwareStateDict):  # its own one takes tensors of a GPU only
+    def __init__(self, state):
+        self.state, self.popped = state, None
+    tensors = property(lambda self: self.state.values())
+    is_hollow = property(lambda self: self.popped is not None)
+    def pop_tensors(self):
+        self.popped = list(self.state.values())
+        return self.popped
+    def insert_tensors(self, found):
+        self.state, self.popped = dict(zip(self.state, found)), None
+    def init_tensors(self):
+        self.insert_tensors([torch.empty_like(each) for each in self.popped])
+    def copy_tensors_to_cpu(self, non_blocking=False):
+        pass
+    def restore_tensor_device(self, non_blocking=True):
+        pass
+
+def live(rank, size, folder, phase):
+    begin(rank, size, folder, phase)
+    manager = LocalCheckpointManager(f"{folder}/local", session_id="llm")
+    newest = manager.find_latest()
+    if phase == "save":
+        for step in (10, 20):
+            manager.save(OnProcessors({"weight": torch.full((4,), float(step + rank))}), step)
+    return {"newest": newest, "first": float(next(iter(manager.load()[0].tensors))[0]) if phase == "load" else None}
+"""
+
+
 def test_torchtitan_goes_on_from_memory_after_a_machine_is_lost(start: Callable[..., Running], tmp_path: Path) -> None:
     _need("torchtitan", "tyro")
     caches = [start(f"m{index}") for index in range(2)]
@@ -206,3 +240,16 @@ def test_megatrons_folders_are_listed_as_megatron_itself_takes_them(tmp_path: Pa
     shutil.rmtree(tmp_path / "iter_0000010")
     loaded = _run(_MEGATRON_IMPORTS, _MEGATRON, str(tmp_path), "load")
     assert loaded == {rank: {"first": 10.0 + rank, "iteration": 10} for rank in (0, 1)}
+
+
+def test_nvrxs_local_folders_are_listed_and_read_by_nvrx_afterwards(tmp_path: Path) -> None:
+    """Its own rotation leaves the newest step; a file that it was writing as it died counts for nothing."""
+    _need("nvidia_resiliency_ext")
+    _run(_NVRX_IMPORTS, _NVRX, str(tmp_path), "save")
+    local = tmp_path / "local" / "llm"
+    (local / "0" / "iter_0000030_0_local.dirty.pt").touch()
+    (found,) = site_checkpoints(local)
+    assert (found.step, found.format, found.missing) == (20, "NVRx", None)
+    assert [path.parent.name for path in found.paths] == ["0", "1"]
+    assert newest_site_step(local) is None, "whether other machines have their shards is not known here"
+    assert _run(_NVRX_IMPORTS, _NVRX, str(tmp_path), "load") == {rank: {"newest": 20, "first": 20.0 + rank} for rank in (0, 1)}

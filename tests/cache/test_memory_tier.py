@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,13 +164,6 @@ def test_a_flipped_bit_is_found_and_an_older_step_or_nothing_is_taken(
         checkpoints.load_latest(_state(2))
 
 
-def _until(what: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 30.0
-    while not what():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
 def _train_until(checkpoints: Any, state: dict[str, Any], last: int, begin: int = 0) -> dict[int, list[Any]]:
     """Each step is saved; the parameters after it."""
     seen = {}
@@ -269,7 +261,6 @@ def test_a_run_that_leaves_a_batch_out_goes_back_to_before_it(cache: Running, mo
     for step in (2, 3):
         checkpoints.save(step, {"step": step})
         assert checkpoints.wait() is None
-    _until(lambda: list((tmp_path / "disk").glob("step-000000002*.head")))  # the cache flushes it beside the next step
     monkeypatch.setenv("MINDER_SKIP_BATCHES", "3")
     found = {"step": 0}
     again = Checkpointer("memory", **options)
@@ -283,6 +274,45 @@ def test_a_run_that_leaves_a_batch_out_goes_back_to_before_it(cache: Running, mo
     monkeypatch.setenv("MINDER_SKIP_BATCHES", "1")
     with pytest.raises(CheckpointError, match=r"all steps that are kept have learned .* leaves out 1, .*minder job skip JOB --undo"):
         Checkpointer("memory", **options).load_latest(found)
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["it arrives", "the disk hangs"])
+def test_only_a_step_that_nothing_else_has_is_waited_for_on_its_way_to_the_disk(
+    cache: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arrives: bool
+) -> None:
+    """Step 2 lies on the disk; memory has step 5; step 4 is being written."""
+    from minder.edge.cache.cache import _Flush
+    from minder.edge.checkpoint import recovering
+
+    monkeypatch.setattr(recovering, "_FLUSH_S", 30.0 if arrives else 0.2)
+    options = {"flush_dir": tmp_path / "disk", "flush_every": 2}
+    checkpoints, goes_on, write, hello, asked = Checkpointer("memory", **options), threading.Event(), _Flush.write, cache.cache.hello, []
+
+    def look(flush_dir: str = "", wait_s: float = 0.0) -> Any:
+        asked.append(wait_s)
+        if wait_s and arrives:
+            threading.Timer(0.1, goes_on.set).start()
+        return hello(flush_dir, wait_s)
+
+    monkeypatch.setattr(cache.cache, "hello", look)
+    for step in (2, 4, 5):
+        checkpoints.save(step, {"step": step})
+        assert checkpoints.wait() is None
+        if step == 2:
+            assert cache.cache._flushing is not None
+            cache.cache._flushing.join(10.0)
+            monkeypatch.setattr(_Flush, "write", lambda flush: (goes_on.wait(30.0), write(flush))[1])
+    found = {"step": 0}
+    assert Checkpointer("memory", **options).load_latest(found) == 5 and not any(asked), "memory has a newer one"
+    monkeypatch.setenv("MINDER_SKIP_BATCHES", "4")  # that of step 5
+    step = 4 if arrives else 2
+    assert (Checkpointer("memory", **options).load_latest(found), found["step"]) == (step, step)
+    for path in (tmp_path / "disk").glob("step-000000002-*"):
+        path.unlink()
+    if not arrives:
+        with pytest.raises(CheckpointError, match="step 4 is on its way to the disk and did not arrive within 0 s, and there is no other"):
+            Checkpointer("memory", **options).load_latest(found)
+    goes_on.set()
 
 
 def test_the_beginning_of_a_job_loads_nothing(cache: Running) -> None:

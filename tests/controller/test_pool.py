@@ -286,3 +286,34 @@ def test_it_does_not_join_either(world: Any, joining: Any) -> None:
     world.fleet.expected["n9"] = world.fleet.launcher()
     world.tick(joining, 2)
     assert outcome(world, join) == ("failed", "n9 was evicted 2 times within 7 days and has passed no test since")
+
+
+def test_launchers_that_outlived_the_last_run_begin_the_next_one_with_workers_started_anew(world: Any) -> None:
+    """Those of standbys too, one that left its ranks there; what still runs is left alone."""
+    world.life(3)
+    with world.ledger() as ledger:
+        ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job="llm")
+    launchers = world.fleet.launchers
+    for name, item in launchers.items():
+        item.state, item.rank = "exited" if name != "s1" else item.state, None
+    launchers["s1"].state = "running"
+    app = world.app()
+    app.begin()
+    world.tick(app, 3)
+    assert (app.state.run, app.state.generation) == (2, 2)
+    assert {launchers[name].state for name in app.state.rank_machine.values()} == {"running"}
+    assert app.controller.standbys() == ["s0"]
+    asked = {name for name, item in launchers.items() if any(operation.startswith("anew-") for operation in item.operations)}
+    assert asked == set(launchers) - {"s1"}
+    assert "does not wait at the barrier (running)" in app.controller.pool.missing()["s1"]
+    app.close()
+
+
+def test_workers_that_end_while_a_job_runs_are_no_leftovers(world: Any) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 3)
+    world.fleet.launchers["s0"].state = "ended"
+    world.tick(app, 20)
+    assert world.fleet.launchers["s0"].state == "ended"
+    app.close()

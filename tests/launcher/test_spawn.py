@@ -47,14 +47,15 @@ def test_missing_cgroup_starts_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_environment_of_the_job_wins_over_defaults_and_ours_over_all(tmp_path: Path) -> None:
-    settings = _settings(tmp_path, env={"OMP_NUM_THREADS": "4", "MINDER_MACHINE": "other"})
-    spawned = spawn.spawn_worker(settings, tmp_path / "page", tmp_path / "log", False)
+    settings = _settings(tmp_path, env={"OMP_NUM_THREADS": "4", "MINDER_MACHINE": "other"}, start_device=True)
+    spawned = spawn.spawn_worker(settings, tmp_path / "page", tmp_path / "log", False, slot=2)
     environ = Path(f"/proc/{spawned.process.pid}/environ")
     while b"MINDER_JOB" not in environ.read_bytes() and spawned.process.poll() is None:
         time.sleep(0.01)  # Popen returns a moment before the new program has its environment
     raw = environ.read_bytes().decode()
     _end(spawned)
     env = dict(pair.split("=", 1) for pair in raw.split("\0") if pair)
+    assert env["MINDER_START_DEVICE"] == "2", "the GPU with the number of its slot"
     assert env["OMP_NUM_THREADS"] == "4" and env["MINDER_MACHINE"] == "m1" and env["MINDER_LAUNCHER_PID"] == str(os.getpid())
     assert env["MINDER_HEARTBEAT_FILE"] == str(tmp_path / "page")
 

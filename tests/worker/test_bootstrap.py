@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Start = Callable[..., Any]
 
 
@@ -19,6 +21,40 @@ def test_unchanged_script_waits_before_its_first_line(worker: Start) -> None:
     assert found.hear("running") == {"kind": "running", "generation": 2, "in_place": False}
     assert found.hear("done")["generation"] == 2
     assert found.end() == (0, "7 __main__ ['argument'] False\n")
+
+
+_TORCH = """
+class _Square(float):
+    __matmul__ = lambda self, other: self
+    sum = lambda self: 512.0
+class cuda:
+    @staticmethod
+    def set_device(index):
+        print("device", index, flush=True)
+        if index > 3:
+            raise RuntimeError("CUDA error: invalid device ordinal\\nmore lines")
+ones = lambda *size, device: _Square()
+"""
+
+
+@pytest.mark.parametrize(("slot", "comes_up"), [("3", True), ("4", False)])
+def test_a_process_whose_gpu_does_not_start_never_comes_to_the_barrier(
+    worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slot: str, comes_up: bool
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(_TORCH)
+    (tmp_path / "torch" / "distributed.py").write_text("")
+    monkeypatch.setattr("tests.worker.conftest.NO_TORCH", tmp_path)
+    monkeypatch.setenv("MINDER_START_DEVICE", slot)
+    found = worker("import os\nprint('MINDER_START_DEVICE' in os.environ)", "bootstrap")
+    found.hear("hello")
+    if comes_up:
+        found.hear("waiting")
+        found.assign(1)
+        assert found.end() == (0, "device 3\nFalse\n")
+    else:
+        status, output = found.end()
+        assert status == 1 and "GPU 4 does not start: RuntimeError: CUDA error: invalid device ordinal\n" in output
 
 
 def test_run_takes_the_place_that_the_bootstrap_waited_for(worker: Start) -> None:

@@ -2,7 +2,8 @@
 
 A machine that an operator gave back becomes a standby again: its launcher is asked to start the workers that the eviction ended. The
 order is the operator's UNBARRED event. It is an operation in the ledger before the launcher is asked, and its launcher knows it by name:
-a controller that takes over asks again and starts nothing twice. Without such an order no machine ever comes back.
+a controller that takes over asks again and starts nothing twice. Without such an order no machine ever comes back within a run. At the
+beginning of another one, launchers that outlived the last are asked to start the workers anew that ended with it.
 
 A machine that was not in the configuration joins by an operator's order. It is polled first. Only when agent and launcher both answer,
 under the machine's own name and for this job, is it taken in: telemetry, windows, domains. What came of the order is in the ledger; a
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from minder.act.controller.standby_tests import Proofs
 from minder.act.controller.state import JobState
@@ -31,7 +32,7 @@ from minder.record.incidents.proofs import Proof, ProofState
 from minder.wire.client import MachineEndpoints
 from minder.wire.fleet import Fleet
 
-__all__ = ["Admits", "Joins", "Pool", "Returns"]
+__all__ = ["Admits", "Joins", "Leftovers", "Pool", "Returns"]
 
 _NUMBERS = re.compile(r"\d+")
 _SAID_S = 10.0  # a launcher needs some seconds to start its workers
@@ -58,7 +59,7 @@ class Pool:
         *, tested: bool = False,
     ) -> None:  # fmt: skip
         self._state, self._ledger, self._fleet, self._clock, self._config = state, ledger, fleet, clock, config or PolicyConfig()
-        self._returns = Returns(state, ledger, fleet, clock)
+        self._returns, self._leftovers = Returns(state, ledger, fleet, clock), Leftovers(state, ledger, fleet, clock)
         self._joins = None if admits is None else Joins(state, ledger, fleet, clock, admits, self.unproven)
         self._unproven: Mapping[str, str] = {}  # as it was last read: a ledger that fails takes no word away from the status
         self._said: dict[str, _Said] = {}  # by machine
@@ -70,6 +71,7 @@ class Pool:
     def tick(self) -> None:
         self.unproven()
         self._returns.tick()
+        self._leftovers.tick()
         if self._joins is not None:
             self._joins.tick()
         self._tell()
@@ -243,6 +245,39 @@ class Returns:
         self._ledger.intend(order.operation_id, {"action": "rejoin", "machines": [order.machine]}, job=self._state.name)
         self._ledger.complete(order.operation_id, ActionResult(order.operation_id, self._clock.now_s(), outcome, detail))
         del self._orders[order.machine]
+
+
+class Leftovers:
+    """At the beginning of a run, until ranks are placed: launchers whose workers have all ended, with the run before it, start them anew,
+    those of standbys too. A worker that runs is left alone: this ledger may not be the one that knows of it. `tick` raises LedgerError."""
+
+    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> None:
+        self._state, self._ledger, self._fleet, self._clock = state, ledger, fleet, clock
+        self._asked: set[str] = set()
+
+    def tick(self) -> None:
+        if self._state.generation or not self._state.run:
+            return
+        views = self._fleet.views()
+        due = [name for name in self._fleet.machines if name not in self._asked | self._state.barred and _has_ended(views.get(name))]
+        if not due:
+            return
+        self._ledger.check_fence()
+        self._asked |= set(due)
+        name = f"anew-{self._state.name}-{self._state.run}-{int(self._clock.now_s())}"
+        for desired in ("ended", "parked"):  # one that finished its part stays as it is where it is only parked
+            self._fleet.post_workers({machine: self._request(machine, name, desired) for machine in due}, timeout_s=2.0)
+
+    def _request(self, machine: str, name: str, desired: str) -> dict[str, Any]:
+        known = int(self._fleet.launcher_state(machine).get("generation") or 0)
+        body = {"operation_id": f"{name}/{desired}", "generation": known, "desired": desired}
+        return body | {"world_size": 0, "assignments": [], "grace_s": 5.0}
+
+
+def _has_ended(view: MachineView | None) -> bool:
+    if view is None or view.launcher_age_s is None or view.launcher_age_s > _ANSWERS_S:
+        return False
+    return bool(view.workers) and all(worker.state in _STOPPED for worker in view.workers)
 
 
 class Admits(Protocol):

@@ -53,21 +53,27 @@ class Cache:
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
         self._flush_turn = threading.Lock()
+        self._on_the_way: list[_Flush] = []  # to a disk, and not there yet
+        self._arrived = threading.Condition(self._lock)
 
     # What ranks ask
 
-    def hello(self, flush_dir: str = "") -> dict[str, Any]:
-        """Name and address, and what lies here and in the flush folder, which other machines may share. Raises OSError."""
+    def hello(self, flush_dir: str = "", wait_s: float = 0.0) -> dict[str, Any]:
+        """Name and address, what lies here and in the flush folder, which other machines may share, and what is on its way there. wait_s:
+        how long what is on its way now may take to arrive, before the answer. Raises OSError."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            awaited = list(self._on_the_way)
+            self._arrived.wait_for(lambda: not any(flush in self._on_the_way for flush in awaited), wait_s)
+            on_the_way = list(self._on_the_way)  # what arrives from here on is named twice, not left out
         disk = RecordFolder(Path(flush_dir)) if flush_dir else None
         with self._lock:
             self._heard_s = self._now_s()
             self.memory.look()
             places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
             held = [
-                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key, **_made_by(record), **_twin(record)}
-                for where, folder in places
-                for name, record in sorted(folder.records.items())
-            ]
+                _described(record) | {"where": where} for where, folder in places for _, record in sorted(folder.records.items())
+            ]  # fmt: skip
             unreadable = [f"{name} in {folder.path}: {why}" for _, folder in places for name, why in sorted(folder.unreadable.items())]
             about = {"machine": self.settings.machine, "job": self.settings.job, "url": self.url, "folder": str(self.settings.folder)}
             return {
@@ -75,6 +81,7 @@ class Cache:
                 "generation": self.members.generation,
                 "committed": self.members.committed,
                 "records": held,
+                "on_the_way": [_described(flush.record) | {"bytes": flush.record.body_bytes} for flush in on_the_way],
                 "unreadable": unreadable[:3],
             }
 
@@ -137,6 +144,7 @@ class Cache:
                 return is_older and not self.members.keeps(name.step, name.generation)
 
             due = self._due(step, generation)
+            self._on_the_way += due
             self.memory.drop([name for name in self.memory.records if obsolete(name)])
             self.memory.drop_drafts(obsolete)
         if due:
@@ -201,10 +209,11 @@ class Cache:
             oldest = (-1, -1) if committed is None else (committed[1], committed[0])
             mine = [each for each in self.memory.records if each.rank in self.members.ranks and _age(each) >= oldest]
             due = [self._to_disk(name) for name in sorted(mine, key=_age) if self.members.ranks[name.rank].flush_dir]
+            self._on_the_way += due
         with self._flush_turn:
             if self._flushing is not None:
                 self._flushing.join()
-            return sum(flush.write() for flush in due)
+            return sum(self._write(flush) for flush in due)
 
     def end(self) -> None:
         """Remove everything. What is being flushed is flushed."""
@@ -319,16 +328,29 @@ class Cache:
         body = body_path(self.memory.path, name).open("rb")
         return _Flush(self.memory.records[name], body, Path(member.flush_dir), member.flush_keep, member.keep_every)
 
+    def _write(self, flush: _Flush) -> bool:
+        try:
+            return flush.write()
+        finally:
+            with self._arrived:
+                self._on_the_way.remove(flush)
+                self._arrived.notify_all()
+
+    def _write_all(self, flushes: list[_Flush]) -> None:
+        be_nice()
+        for flush in flushes:
+            self._write(flush)
+
     def _flush(self, due: list[_Flush]) -> None:
         """In the background, one step after the other: caches that left different ones out would have no step in common."""
         with self._flush_turn:
             if self._flushing is not None:
                 self._flushing.join()
-            self._flushing = threading.Thread(target=_write_all, args=(due,), name="minder-flush", daemon=True)
+            self._flushing = threading.Thread(target=self._write_all, args=(due,), name="minder-flush", daemon=True)
             self._flushing.start()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Flush:
     """One record on its way to the disk. keep, every: which steps stay there."""
 
@@ -358,10 +380,8 @@ class _Flush:
         return True
 
 
-def _write_all(flushes: list[_Flush]) -> None:
-    be_nice()
-    for flush in flushes:
-        flush.write()
+def _described(record: Record) -> dict[str, Any]:
+    return {"name": str(record.name), "world_size": record.world_size, "key": record.key, **_made_by(record), **_twin(record)}
 
 
 def _made_by(record: Record) -> dict[str, Any]:

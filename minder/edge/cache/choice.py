@@ -97,16 +97,16 @@ def copies_of_body(
 def equal_bodies(
     holdings: Sequence[Holding], copy: Copy, bad: Collection[tuple[RecordName, str, str]] = ()
 ) -> list[tuple[str, RecordName]]:
-    """Where in memory the body of a copy lies, first its own place: addresses of caches, one record in each. Replicas of a data-parallel
-    group have equal ones, so that a new machine reads from all of them at once. Begins with the ranks after the copy's own: each reads
-    from others.
+    """Where the body of a copy lies in memory, or on disks where the copy does, first its own place: addresses of caches, one record in
+    each. Replicas of a data-parallel group have equal ones, so that a new machine reads from all of them at once. Begins with the ranks
+    after the copy's own: each reads from others.
     """
-    key = _keys(holdings).get(copy.name)
+    key, places = _keys(holdings).get(copy.name), {"memory", copy.where}
     found = {copy.url: copy.name}
     turn = copy.name.rank + 1
     for holding in [*holdings[turn:], *holdings[:turn]]:
         for name, of_name in holding.keys.items():
-            is_there = (name, "memory") in holding.records and (name, holding.url, "memory") not in bad
+            is_there = any((name, where) in holding.records and (name, holding.url, where) not in bad for where in places)
             if key is not None and of_name == key and is_there:
                 found.setdefault(holding.url, name)
     return list(found.items())

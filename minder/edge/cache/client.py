@@ -40,8 +40,9 @@ class CacheClient:
         """Where records lie."""
         return self.path.parent
 
-    def hello(self, flush_dir: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("hello", flush_dir=flush_dir)
+    def hello(self, flush_dir: str = "", wait_s: float = 0.0) -> dict[str, Any]:
+        """wait_s: so long what is on its way to a disk may take to arrive, before the answer."""
+        found: dict[str, Any] = self._ask("hello", wait_s, flush_dir=flush_dir, wait_s=wait_s)
         return found
 
     def join(self, member: Member) -> None:

@@ -68,7 +68,7 @@ def _name(request: Mapping[str, Any]) -> RecordName:
 
 
 _VERBS: dict[str, Callable[[Cache, Mapping[str, Any]], Any]] = {
-    "hello": lambda cache, request: cache.hello(request.get("flush_dir", "")),
+    "hello": lambda cache, request: cache.hello(request.get("flush_dir", ""), request.get("wait_s", 0.0)),
     "join": lambda cache, request: cache.join(from_json(Member, request["member"])),
     "room": lambda cache, request: cache.make_room(request["rank"], request["body_bytes"]),
     "keep": lambda cache, request: cache.keep(_name(request), request["wait_s"]),

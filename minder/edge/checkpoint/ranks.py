@@ -18,6 +18,7 @@ class Ranks:
     def __init__(self, process_group: dist.ProcessGroup | None, timeout_s: float) -> None:
         self.group: Any = None
         self.rank, self.size = 0, 1
+        self.timeout_s = timeout_s
         if dist.is_available() and dist.is_initialized():
             members = dist.get_process_group_ranks(process_group or dist.group.WORLD)
             self.group = dist.new_group(

@@ -21,6 +21,8 @@ __all__ = ["Recovery", "as_tensor"]
 
 _log = logging.getLogger("minder.checkpoint")
 _FETCH_S = 3600.0
+_FLUSH_S = 10.0  # so long a record may be on its way to a disk, and for each byte as long as a slow disk takes; one that hangs is left out
+_SLOW_BYTES_PER_S = 50e6
 
 
 class Recovery:
@@ -33,7 +35,7 @@ class Recovery:
         """Our own record of the step that all ranks take, with its body; None at a job's beginning. Raises CheckpointError."""
         bad: set[tuple[RecordName, str, str]] = set()
         while True:
-            answers = self._ranks.gather_all(self._cache.hello(self._flush_dir))
+            answers = self._ask(bad)
             holdings = [_holding(answer, self._run) for answer in answers]
             chosen = choose_step(holdings, self._ranks.size, bad)
             if chosen is None:
@@ -46,6 +48,35 @@ class Recovery:
                 assert found is not None
                 return found
             bad.update(news)
+
+    def _ask(self, bad: set[tuple[RecordName, str, str]]) -> list[dict[str, Any]]:
+        """What every rank's cache has. Where a newer step would be complete with what is on its way to a disk, that has time to arrive: all
+        ranks see the same answers, and so wait or do not wait together."""
+        answers: list[dict[str, Any]] = self._ranks.gather_all(self._cache.hello(self._flush_dir))
+        now, soon = self._newest(answers, bad)
+        if soon == now:
+            return answers
+        most_bytes = max(sum(item["bytes"] for item in answer.get("on_the_way", ())) for answer in answers)
+        wait_s = min(_FLUSH_S + most_bytes / _SLOW_BYTES_PER_S, self._ranks.timeout_s / 2)
+        _log.info("step %s is on its way to the disk, and is waited for", soon and soon[0])
+        answers = self._ranks.gather_all(self._cache.hello(self._flush_dir, wait_s))
+        now, soon = self._newest(answers, bad)
+        if now is None and soon is not None:
+            raise CheckpointError(
+                f"step {soon[0]} is on its way to the disk and did not arrive within {wait_s:.0f} s, and there is no other: see why "
+                f"{self._flush_dir} is slow, and start again"
+            )
+        return answers
+
+    def _newest(
+        self, answers: list[dict[str, Any]], bad: set[tuple[RecordName, str, str]]
+    ) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Step and generation that all ranks can have: now, and once everything has arrived that is on its way to a disk."""
+        now, soon = (
+            choose_step([_holding(answer, self._run, on_the_way) for answer in answers], self._ranks.size, bad)
+            for on_the_way in (False, True)
+        )
+        return _moment(now), _moment(soon)
 
     def _read_once(self, holdings: list[Holding], chosen: dict[int, list[Copy]]) -> list[Copy]:
         """Where ranks with equal bodies have them in a shared store only: one reads it, and in each round twice as many have it in memory.
@@ -142,9 +173,15 @@ def _map(path: Path, size_bytes: int) -> mmap.mmap | None:
         return mmap.mmap(file.fileno(), size_bytes, mmap.MAP_PRIVATE)  # private: torch wants memory that it could write to
 
 
-def _holding(answer: Mapping[str, Any], run: Reader) -> Holding:
-    """Of what this run may go on from."""
-    named = ((RecordName.parse(item["name"]), item) for item in answer["records"] if _read_by(run, item))
+def _moment(chosen: Mapping[int, list[Copy]] | None) -> tuple[int, int] | None:
+    """Step and generation of what was chosen."""
+    return None if chosen is None else (chosen[0][0].name.step, chosen[0][0].name.generation)
+
+
+def _holding(answer: Mapping[str, Any], run: Reader, on_the_way: bool = False) -> Holding:
+    """Of what this run may go on from. on_the_way: as it is once what is on its way to a disk has arrived."""
+    soon = [{**item, "where": "disk"} for item in answer.get("on_the_way", ())] if on_the_way else []
+    named = ((RecordName.parse(item["name"]), item) for item in [*answer["records"], *soon] if _read_by(run, item))
     records = [(name, item) for name, item in named if name is not None]
     keys = {name: item["key"] for name, item in records if item.get("key")}
     digests = {name: item["digest"] for name, item in records if item.get("digest") and item.get("keeper") is None}

@@ -45,6 +45,7 @@ class WorkerProcess:
         on_message: Callable[[WorkerProcess, Mapping[str, Any]], None],
         on_exit: Callable[[WorkerProcess, Exit], None],
         low_priority: bool = False,
+        slot: int = 0,
     ) -> None:
         self.heartbeat = heartbeat
         self.state: State = "starting"
@@ -66,7 +67,7 @@ class WorkerProcess:
         self.code_version = code_version(settings.command, settings.env, settings.update, settings.update_env, settings.code_root)
         self.exception_heard = False  # said what it raised
         self.log_start_bytes = log.stat().st_size if log.exists() else 0
-        spawned = spawn_worker(settings, heartbeat, log, low_priority, self.code_version)
+        spawned = spawn_worker(settings, heartbeat, log, low_priority, self.code_version, slot)
         self.pid = spawned.process.pid
         self._process, self._channel, self._pidfd = spawned.process, spawned.channel, spawned.pidfd
         self._loop.add_reader(self._channel, self._read)

@@ -38,6 +38,7 @@ class LaunchSettings:
     allow_env: tuple[str, ...] = ()
     barrier: Literal["script", "bootstrap"] = "bootstrap"
     warm_spares: bool = False
+    start_device: bool = False  # a process has initialised the GPU of its slot before it waits at the barrier
     env: dict[str, str] = field(default_factory=dict)
     cgroup: str | None = None
     step_pattern: str | None = None

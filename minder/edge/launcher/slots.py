@@ -164,7 +164,7 @@ class Slot:
                 say(f"minder launch: slot {self.index} has no spare: {error}")
 
     def _spawn(self, heartbeat: Path, low_priority: bool, program: LaunchSettings | None = None) -> WorkerProcess:
-        return WorkerProcess(program or self.program, heartbeat, self.log, self._hear, self._bury, low_priority)
+        return WorkerProcess(program or self.program, heartbeat, self.log, self._hear, self._bury, low_priority, self.index)
 
     def _hear(self, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
         kind = message.get("kind")

@@ -29,7 +29,9 @@ class Spawned:
     pidfd: int
 
 
-def spawn_worker(settings: LaunchSettings, heartbeat: Path, log: Path, low_priority: bool, version: str = "") -> Spawned:
+def spawn_worker(
+    settings: LaunchSettings, heartbeat: Path, log: Path, low_priority: bool, version: str = "", slot: int = 0
+) -> Spawned:  # fmt: skip
     """Start `python -P -m minder.edge.worker.bootstrap SCRIPT ...` as leader of a new session. Raises OSError.
 
     -P: a file of the current folder that is called like a module of Python's (queue.py, say) must not be taken for it before the script
@@ -41,7 +43,7 @@ def spawn_worker(settings: LaunchSettings, heartbeat: Path, log: Path, low_prior
     with theirs, open_private(log, "ab", buffering=0) as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "minder.edge.worker.bootstrap", *settings.command],
-            env={**_environment(settings, heartbeat, theirs.fileno()), **_about_code(settings, version)},
+            env={**_environment(settings, heartbeat, theirs.fileno()), **_about_code(settings, version), **_device(settings, slot)},
             stdin=subprocess.DEVNULL,
             stdout=output,  # a file, not a pipe: a launcher that hangs must not block a worker that prints
             stderr=subprocess.STDOUT,
@@ -83,6 +85,10 @@ def _about_code(settings: LaunchSettings, version: str) -> dict[str, str]:
     """Checkpoints say which version wrote them, and `python -m` finds an update's module."""
     root = {} if settings.code_root is None else {"MINDER_CODE_DIR": str(settings.code_root)}
     return {"MINDER_CODE_VERSION": version, "MINDER_UPDATE": str(settings.update), **root}
+
+
+def _device(settings: LaunchSettings, slot: int) -> dict[str, str]:
+    return {"MINDER_START_DEVICE": str(slot)} if settings.start_device else {}
 
 
 def find_groups(name: str) -> list[Path]:

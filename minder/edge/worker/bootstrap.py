@@ -1,8 +1,8 @@
 """How every worker process starts: `python -m minder.edge.worker.bootstrap [-m] SCRIPT ARGS...`, as a child of the launcher.
 
 It dies with the launcher (an unsupervised worker would be an orphan that holds ports, memory and devices), opens the control
-channel and the heartbeat page, imports torch and MINDER_PRELOAD, waits at the barrier (MINDER_BARRIER=bootstrap) or leaves
-that to the script's `minder.run` (MINDER_BARRIER=script), and runs the script as __main__.
+channel and the heartbeat page, imports torch and MINDER_PRELOAD, initialises its GPU if it is to (MINDER_START_DEVICE), waits at the
+barrier (MINDER_BARRIER=bootstrap) or leaves that to the script's `minder.run` (MINDER_BARRIER=script), and runs the script as __main__.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from minder.edge.worker import pulse
 from minder.edge.worker.control import Assignment, Control, connect
-from minder.edge.worker.device import allow_abort
+from minder.edge.worker.device import allow_abort, start_device
 from minder.edge.worker.dumps import keep_dumps
 
 _PR_SET_PDEATHSIG = 1
@@ -39,6 +39,8 @@ def main(arguments: list[str]) -> int:
     if control is not None:
         control.start()
     _preload()
+    if not _start_device():
+        return 1
     gc.freeze()  # what is loaded now stays: later collections (one at every in-place restart) skip it
     assignment: Assignment | None = None
     if control is not None and os.environ.get("MINDER_BARRIER", "bootstrap") == "bootstrap":
@@ -109,6 +111,15 @@ def _preload() -> None:
             importlib.import_module(name)
         except ImportError as error:
             print(f"minder: preload of {name}: {error}", file=sys.stderr, flush=True)
+
+
+def _start_device() -> bool:
+    """A process whose GPU does not start ends before the barrier: its machine is no standby."""
+    index = os.environ.pop("MINDER_START_DEVICE", "")
+    why = start_device(int(index)) if index else ""
+    if why:
+        print(f"minder: GPU {index} does not start: {why}", file=sys.stderr, flush=True)
+    return not why
 
 
 def _claim_page() -> str | None:

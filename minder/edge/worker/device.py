@@ -1,4 +1,5 @@
-"""What a generation holds of a GPU: communicators that hang with a silent peer, kernels, memory. torch is never loaded for it."""
+"""A worker's GPU: started before there is a rank; what a generation holds of it, communicators that hang with a silent peer, kernels,
+memory. torch is never loaded for it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["abort_device_groups", "allocated_bytes", "allow_abort", "device_groups", "free_device", "holds_too_much"]
+__all__ = ["abort_device_groups", "allocated_bytes", "allow_abort", "device_groups", "free_device", "holds_too_much", "start_device"]
 
 _ABORT_LIMIT_S = 2.0
 _REPORTED_BYTES = 64 << 20
@@ -23,6 +24,21 @@ def allow_abort() -> None:
     """
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
+
+
+def start_device(index: int) -> str:
+    """Initialise a GPU for this process, with its allocator and cuBLAS, which takes seconds: a standby has them behind it when ranks come.
+    It becomes the current one. Why it cannot be done, "" if it is."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return "torch is not installed"
+    try:
+        torch.cuda.set_device(index)
+        square = torch.ones(8, 8, device="cuda")
+        answer = float((square @ square).sum())
+    except (RuntimeError, AssertionError) as error:  # no driver, no such device, a device that fails; a torch without CUDA
+        return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+    return "" if answer == 512.0 else f"the sum of a product of ones is {answer} instead of 512"
 
 
 def abort_device_groups() -> bool:
