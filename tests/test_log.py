@@ -64,7 +64,18 @@ def fields(line: str) -> dict[str, str]:
 
 def test_text_is_key_value_whatever_the_values_hold(logging_as: Set, capsys: pytest.CaptureFixture[str]) -> None:
     logging_as("text", "info")
-    event(LOG, logging.INFO, "two words", machines=("m1", "m2"), probes=["disk", "gemm"], seen={"b", "a"}, detail='a "quoted" = b', empty="", number=0.25, none=None)
+    event(
+        LOG,
+        logging.INFO,
+        "two words",
+        machines=("m1", "m2"),
+        probes=["disk", "gemm"],
+        seen={"b", "a"},
+        detail='a "quoted" = b',
+        empty="",
+        number=0.25,
+        none=None,
+    )
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
