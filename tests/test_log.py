@@ -64,13 +64,24 @@ def fields(line: str) -> dict[str, str]:
 
 def test_text_is_key_value_whatever_the_values_hold(logging_as: Set, capsys: pytest.CaptureFixture[str]) -> None:
     logging_as("text", "info")
-    event(LOG, logging.INFO, "two words", machines=("m1", "m2"), detail='a "quoted" = b', empty="", number=0.25, none=None)
+    event(
+        LOG,
+        logging.INFO,
+        "two words",
+        machines=("m1", "m2"),
+        probes=["disk", "gemm"],
+        seen={"b", "a"},
+        detail='a "quoted" = b',
+        empty="",
+        number=0.25,
+        none=None,
+    )
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
     found = fields(line)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
-    own = {"machines": "m1,m2", "detail": 'a "quoted" = b', "empty": "", "number": "0.25"}
+    own = {"machines": "m1,m2", "probes": "disk,gemm", "seen": "a,b", "detail": 'a "quoted" = b', "empty": "", "number": "0.25"}
     assert found == {"level": "info", "logger": "minder.test", "event": "two words"} | own
 
 

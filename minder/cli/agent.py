@@ -28,7 +28,8 @@ def command(
     ] = None,
     pids: Annotated[str | None, typer.Option(help="Training processes, comma separated, of a job that no launcher of ours runs.")] = None,
     discover: Annotated[
-        bool | None, typer.Option(help="Find training processes by RANK and WORLD_SIZE. [default: on a whole host]")
+        bool | None,
+        typer.Option(help="Find training processes by RANK and WORLD_SIZE. [default: on a whole host without its own --run-dir]"),
     ] = None,
     interface: Annotated[list[str] | None, typer.Option(help="Only this network interface; repeat for more.")] = None,
     log: Annotated[

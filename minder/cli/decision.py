@@ -35,6 +35,7 @@ def list_decisions(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
+    from minder.record.incidents import Ledger
     from minder.record.incidents.approvals import refusal
     from minder.wire.codec import to_json
 
@@ -48,6 +49,19 @@ def list_decisions(
         typer.echo("no decision waits for an operator" if not all_ else "no decision was ever put to an operator")
     else:
         print_table([("id", "job", "incident", "would evict", "why", "state", "until", "then"), *map(_row, shown)])
+        if isinstance(opened, Ledger):
+            _say_unheard({item.job for item in shown if item.state == "waiting" or _is_pending(item)}, ledger)
+
+
+def _say_unheard(jobs: set[str], ledger: str | None) -> None:
+    """An answer that no controller is there to carry out is worth nothing: whose decisions those are."""
+    from minder.act.controller.lease import is_led
+    from minder.model.log import say
+    from minder.record.incidents import find_ledger
+
+    for job in sorted(jobs):
+        if not is_led(find_ledger(ledger), job):
+            say(f"minder: no controller of {job} is heard: whatever is answered, nothing will happen until one runs")
 
 
 def _is_pending(item: Approval) -> bool:

@@ -134,7 +134,9 @@ def _quoted(value: Any) -> str:
     """As logfmt writes it: bare where no character of it could be misread, else in double quotes, one line."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = ",".join(map(str, _as_list(value))) if isinstance(value, (list, tuple, set, frozenset)) else str(value)
+    if isinstance(value, (set, frozenset)):
+        value = _as_list(value)
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return text if text and _PLAIN.issuperset(text) else _dump(text)
 
 

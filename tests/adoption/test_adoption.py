@@ -72,6 +72,8 @@ def test_it_says_whom_when_on_what_and_what_was_saved(week: Week) -> None:
     text = adoption_text(found)
     assert "would have evicted 3 machines in 3 incidents" in text and "saved 285 GPU-hours" in text
     assert "gpu_power_draw_watts is 130, expected 550" in text and "Right: 0, wrong: 0, no answer yet: 3." in text
+    week.trouble(4, "m1")
+    assert "would have evicted 3 machines in 4 incidents" in adoption_text(week.report()), "m1 is one machine"
 
 
 def test_the_page_shows_what_is_printed(week: Week) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minder.model.evidence import Verdict
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.brief import brief
 from minder.record.incidents.endings import begin_run, end_run
 from minder.record.incidents.outlook import outlook
 
@@ -41,3 +44,18 @@ def test_an_incident_that_ended_before_is_not_ended_again(ledger: Ledger) -> Non
     ledger.append(kinds.CLOSED, {"by": "ann"}, job="llm", incident="llm-1")
     end_run(ledger, "llm", "finished")
     assert ledger.incident("llm-1").closed_by == "ann" and len(ledger.events(incident="llm-1", kinds=[kinds.CLOSED])) == 1
+
+
+def test_the_morning_after_a_job_that_was_given_up_is_not_nothing(ledger: Ledger) -> None:
+    end_run(ledger, "llm", "failed", "why")
+    assert brief(ledger.incident("llm-1")).morning == "The job was given up: mend what ended it, look at m1, then start it again."
+    end_run(ledger, "other", "finished")
+    assert brief(ledger.incident("other-1")).morning == "Nothing is left to do."
+
+
+def test_a_machine_that_was_surely_accused_and_stayed_is_looked_at_when_it_is_over(ledger: Ledger) -> None:
+    incident = ledger.open_incident(replace(VERDICT, tier="evict"), job="llm")
+    end_run(ledger, "llm", "finished")
+    assert brief(ledger.incident(incident)).morning == "Look at m1: accused, and still used."
+    ledger.append(kinds.OUTCOME, {"outcome": "no-fault-found", "machine": "m1"}, job="llm", incident=incident)
+    assert brief(ledger.incident(incident)).morning == "Nothing is left to do."

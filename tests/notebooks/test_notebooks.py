@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,11 @@ def has_figure(outputs: list[Any]) -> bool:
         if len(data.get("image/png", "")) > 5000 or data.get("application/vnd.plotly.v1+json", {}).get("data"):
             return True
     return False
+
+
+def test_the_command_of_the_readme_keeps_what_the_notebook_shows() -> None:
+    """nbclient runs a notebook and throws its output away unless it is said where that goes."""
+    words = shlex.split(re.findall(r"^\.venv/bin/jupyter execute .*$", (ROOT / "notebooks/README.md").read_text(encoding="utf-8"), re.M)[0])
+    app = pytest.importorskip("nbclient.cli", reason="needs the notebooks extra: pip install 'minder-cluster[notebooks]'").NbClientApp()
+    app.parse_command_line(words[2:])
+    assert app.output_base and not app.inplace and app.extra_args[0] in {f"notebooks/{path.name}" for path in NOTEBOOKS}

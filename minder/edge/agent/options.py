@@ -19,7 +19,8 @@ DEFAULT_LISTEN = "127.0.0.1:9401"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """cgroup, processes_of: what the machine is, if not the whole host. discover: None means "where nothing narrower is said".
+    """cgroup, processes_of: what the machine is, if not the whole host. discover: None means "where nothing narrower is said"; a
+    run directory of its own counts as narrower, since several machines on one host have one each.
 
     logs: files in which a job that calls nothing of ours prints its steps; step_pattern: see minder.edge.signals.steps.StepReader.
     nccl_inspector: where NCCL's Inspector writes its JSON files (minder.edge.agent.nccl).

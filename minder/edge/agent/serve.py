@@ -29,7 +29,8 @@ def serve(options: AgentOptions) -> None:
     listener = bind(options.host, options.port)
     host, port = listener.getsockname()[:2]
     scheme = "http" if options.tls is None else "https"
-    event(_log, logging.INFO, "agent listens", machine=options.machine, url=f"{scheme}://{host}:{port}")
+    ranks = "environment" if options.finds_jobs else "named"  # by RANK and WORLD_SIZE of every process, or by launchers and options alone
+    event(_log, logging.INFO, "agent listens", machine=options.machine, url=f"{scheme}://{host}:{port}", ranks=ranks)
     warn_of_shared(options.token, options.machine, _log)
     config = uvicorn.Config(application, lifespan="on", **serving_options(), **({} if options.tls is None else options.tls.options()))
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end

@@ -1,8 +1,9 @@
 """Which variables a request may give a worker. The holder of a launcher's token chooses ranks and addresses, never what code runs.
 
 Some names of the permitted families make a program load code or settings from a place that they name: a plugin or a library of NCCL, a
-folder of sources or of compiled kernels, a cache on another host whose entries are unpickled. They are known by the shape of their names
-and count as foreign: the launcher's own command line must permit them.
+folder of sources or of compiled kernels, a function to import, options of a compiler (which take plugins), a cache on another host whose
+entries are unpickled, and unpickling where it is off. They are known by the shape of their names and count as foreign: the launcher's own
+command line must permit them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _FAMILIES = ("MASTER_*", "MINDER_*", "TORCH*", "NCCL_*", "GLOO_*")
 _LOADED = ("TORCH*", "NCCL_*", "GLOO_*")  # of these, by shape: new versions bring new names
 _LOADS_CODE = (
     "*PLUGIN*", "*_PATH", "*_DIR", "*_HOME", "*_LIB", "*_CXX", "*HOOK*", "*AUTOLOAD*", "*REDIS*", "*REMOTE_CACHE*", "NCCL_CONF_FILE",
+    "*_FN", "*_MARCH", "*_FLAG", "*_FLAGS", "*NO_WEIGHTS_ONLY*",
 )  # fmt: skip
 _OURS = ("MINDER_PRELOAD", "MINDER_CODE_DIR")
 _NEVER = ("LD_*", "PYTHON*", "PATH")

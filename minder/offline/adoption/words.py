@@ -54,7 +54,7 @@ def _summary(found: Adoption) -> Iterator[str]:
     if not found.jobs:
         yield f"{period} no decision stands in the ledger: nothing was watched, or nothing was wrong."
         return
-    machines = sum(len(item.machines) for item in found.would)
+    machines = len({(item.job, name) for item in found.would for name in item.machines})  # each once, however often it was accused
     yield f"{period} minder would have evicted {_count(machines, 'machine')} in {_count(len(found.would), 'incident')}."
     unpriced = sum(item.saved_gpu_s is None and item.answer != "no" for item in found.would)
     if found.would:

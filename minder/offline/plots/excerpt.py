@@ -79,7 +79,11 @@ def describe_window(excerpt: TelemetryExcerpt, metric: str) -> str:
     )
     if low is None or middle is None or high is None:
         return f"{said}; nothing is known of its peers then"
-    return f"{said}; its {excerpt.peers} peers had {_short(low, unit)} to {_short(high, unit)} (median {_short(middle, unit)})"
+    return f"{said}; {_peers(excerpt.peers)} had {_short(low, unit)} to {_short(high, unit)} (median {_short(middle, unit)})"
+
+
+def _peers(count: int) -> str:
+    return "its only peer" if count == 1 else f"its {count} peers"
 
 
 def describe_panel(excerpt: TelemetryExcerpt, metric: str) -> str:
@@ -97,7 +101,7 @@ def describe_panel(excerpt: TelemetryExcerpt, metric: str) -> str:
     said = f"{excerpt.machine} had {before_words} before and {after_words} after"
     if low is None or middle is None or high is None:
         return f"{said}; nothing is known of its peers then"
-    return f"{said}; its {excerpt.peers} peers had {_short(low, unit)} to {_short(high, unit)} (median {_short(middle, unit)})"
+    return f"{said}; {_peers(excerpt.peers)} had {_short(low, unit)} to {_short(high, unit)} (median {_short(middle, unit)})"
 
 
 def _title(excerpt: TelemetryExcerpt, metric: str) -> str:

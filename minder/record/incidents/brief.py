@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from minder.model.clock import format_time
 from minder.model.history import Approval
+from minder.record.incidents.endings import ENDS
 from minder.record.incidents.outlook import Outlook, outlook
 from minder.record.incidents.record import Incident
 from minder.record.incidents.words import cause_words, size_words
@@ -105,6 +106,11 @@ def _now(incident: Incident, follows: Outlook, approvals: Sequence[Approval]) ->
     return f"{who if incident.machines else 'The job'} {cause}. {follows.what}"
 
 
+def _accused(incident: Incident) -> bool:
+    """Whether it was sure enough to evict, so that its end alone acquits no machine."""
+    return incident.verdict is not None and incident.verdict.tier == "evict"
+
+
 def _morning(incident: Incident, approvals: Sequence[Approval], place: Callable[[str], str]) -> str:
     waiting = next((item for item in approvals if item.state == "waiting" and incident.state != "closed"), None)
     if waiting is not None:
@@ -114,7 +120,10 @@ def _morning(incident: Incident, approvals: Sequence[Approval], place: Callable[
     if untold:
         command = place(f"minder machine outcome {untold[0]} confirmed")
         return f"Examine {', '.join(untold)}, then say what was found: {command} (or no-fault-found)."
-    if incident.state == "closed":
-        return "Nothing is left to do."
     stays = [machine for machine in incident.machines if machine not in incident.evicted]
+    if incident.state == "closed" and incident.closed_by == ENDS["given_up"]:
+        return f"The job was given up: mend what ended it{', look at ' + ', '.join(stays) if stays else ''}, then start it again."
+    if incident.state == "closed":
+        unseen = [machine for machine in stays if machine not in incident.outcomes] if _accused(incident) else []
+        return f"Look at {', '.join(unseen)}: accused, and still used." if unseen else "Nothing is left to do."
     return f"Look at {', '.join(stays)}: still in the job." if stays else "Look at the job: no machine is to blame."

@@ -46,7 +46,8 @@ class Cascade:
         if stubborn := self._alive():
             raise LabError(f"processes {stubborn} do not die of SIGKILL")
         ended = f", {len(slow)} of them by SIGTERM after {_PATIENCE_S:g} s" if slow else ""
-        return f"its {len(self._started)} peers died of it within {time.monotonic() - begun_s:.1f} s{ended}"
+        count = len(self._started)
+        return f"its {'only peer' if count == 1 else f'{count} peers'} died of it within {time.monotonic() - begun_s:.1f} s{ended}"
 
     def _wait(self, end_s: float) -> list[int]:
         """Peers that still live when all are gone or the time has come."""

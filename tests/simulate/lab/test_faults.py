@@ -121,7 +121,7 @@ DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime
 @pytest.mark.parametrize(
     ("peer", "status", "told"),
     [
-        (DIES_OF_IT, 1, "its 1 peers died of it within"),
+        (DIES_OF_IT, 1, "its only peer died of it within"),
         ("import time; time.sleep(60)", -15, "1 of them by SIGTERM"),
         (DEAF, -9, "1 of them"),
     ],
