@@ -247,8 +247,8 @@ def by_label(text: str) -> dict[Writer, str]:
     lines: dict[Writer, list[str]] = {owner: [] for owner in owners.values()}
     for line in text.splitlines():
         for begin, owner in begins:
-            if found := begin.match(line):
-                lines[owner].append(line[found.end() :])
+            if label := begin.match(line):
+                lines[owner].append(line[label.end() :])
                 break
     return {owner: "\n".join(own) for owner, own in lines.items()}
 
