@@ -262,7 +262,11 @@ PLACES = {
         WAIT,
         False,
     ),
-    "an answer over zmq": ("recv_multipart (zmq/sugar/socket.py:700) / ask (my/rollout_client.py:40)", WAIT, False),
+    "an answer over zmq": (
+        "recv_multipart (zmq/sugar/socket.py:700) / ask (my/rollout_client.py:40)",
+        WAIT,
+        False,
+    ),
     "an answer over torch's RPC": (
         "_invoke_rpc (torch/distributed/rpc/api.py:700) / rpc_sync (torch/distributed/rpc/api.py:770) / fetch (my/ps.py:9)",
         WAIT,
