@@ -8,7 +8,6 @@ import gc
 import logging
 import signal
 import ssl
-import sys
 from dataclasses import dataclass
 
 import uvicorn
@@ -16,7 +15,7 @@ import uvicorn
 from minder.edge.agent.serve import bind
 from minder.edge.listening import run_server, serving_options
 from minder.model.errors import BadInputError
-from minder.model.log import event
+from minder.model.log import event, say
 from minder.wire.addresses import is_loopback
 from serve.app import build_app
 from serve.identity.certificates import PeerProtocol
@@ -111,7 +110,7 @@ def _serve(service: Service, listening: Listening) -> None:
         listener.close()
         raise BadInputError(f"--tls-cert, --tls-key or --tls-client-ca cannot be used: {error.strerror or error}") from error
     name = f"[{host}]" if ":" in host else host
-    print(f"minder: service on {scheme}://{name}:{port}/v1, ledger {service.location}", file=sys.stderr, flush=True)
+    say(f"minder: service on {scheme}://{name}:{port}/v1, ledger {service.location}")
     event(_log, logging.INFO, "service listens", url=f"{scheme}://{name}:{port}/v1", ledger=service.location)
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)

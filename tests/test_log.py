@@ -23,7 +23,7 @@ from minder.app import solo
 from minder.cli import main, run, watch
 from minder.model.clock import FakeClock
 from minder.model.errors import BadInputError
-from minder.model.log import crashed, event, remove_logging, say, set_up_logging
+from minder.model.log import crashed, event, remove_logging, say, set_up_logging, words_of
 from minder.record.incidents import Ledger, kinds
 from minder.wire.contact_log import ContactLog, RefusedCallers
 
@@ -267,3 +267,37 @@ def test_a_command_that_ends_by_a_defect_says_so_in_its_log(capsys: pytest.Captu
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["event"] == "ended by an error"
     assert "KeyError" in json.loads(line)["traceback"]
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_line_for_a_person_is_one_line_whatever_it_quotes(style: str, logging_as: Set, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rank's exception with a line break in it began a line of its own, and its colours reached the terminal."""
+    logging_as(style, "error")
+    say("minder: failed first: rank 1: ValueError: boom\nminder: all is well \x1b[32m")
+    (line,) = capsys.readouterr().err.splitlines()
+    said = json.loads(line)["detail"] if style == "json" else line
+    assert said.removeprefix("minder: ").startswith("failed first: rank 1: ValueError: boom minder: all is well")
+    assert line.isprintable() and words_of(line) == said.removeprefix("minder: ")
+
+
+def test_in_json_a_command_that_fails_is_a_record_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--log-format", "json", "run", "--config", str(tmp_path / "job.toml")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    record = json.loads(line)
+    assert (record["event"], record["logger"]) == ("said", "minder") and "job.toml" in record["detail"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_exception_that_has_no_way_out_is_one_record(logging_as: Set, capsys: pytest.CaptureFixture[str]) -> None:
+    class Goes:
+        def __del__(self) -> None:
+            raise KeyError("two\nlines")
+
+    before = sys.unraisablehook
+    logging_as("json")
+    Goes()
+    remove_logging()
+    (line,) = capsys.readouterr().err.splitlines()
+    record = json.loads(line)
+    assert (record["level"], record["event"]) == ("error", "error had no way out") and "__del__" in record["traceback"]
+    assert sys.unraisablehook is before

@@ -19,7 +19,7 @@ from typing import Any
 
 from minder.config import JobConfig, LocalHandle, MachineConfig
 from minder.model.errors import BadInputError, MinderError
-from minder.model.log import say
+from minder.model.log import say, words_of
 from minder.model.names import check_job_name
 from minder.model.private import make_private, open_private
 from minder.model.resources import default_state_dir
@@ -93,7 +93,7 @@ class _Alone:
     def _last_line(self, part: str) -> str:
         path = self.state_dir / f"{part}.log"
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-        return (lines[-1].removeprefix("minder: ") if lines else "it said nothing") + f" (see {path})"
+        return (words_of(lines[-1]) if lines else "it said nothing") + f" (see {path})"
 
     def _config(self, ranks: int, **fields: Any) -> JobConfig:
         urls: dict[str, Any] = {part: f"http://127.0.0.1:{port}" for part, port in self._ports.items()}

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from minder.cli.extras import demand_for, missing_extra
 from minder.model.errors import MinderError
-from minder.model.log import FORMATS, LEVELS, crashed, remove_logging, set_up_logging
+from minder.model.log import FORMATS, LEVELS, crashed, remove_logging, say, set_up_logging
 from minder.model.private import private_files
 
 __all__ = ["VERBS", "main"]
@@ -209,5 +209,5 @@ def _usage_error(error: Exception) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"minder: {' '.join(message.split())}", file=sys.stderr)
+    say(f"minder: {message}")
     return status

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from minder.cli.tables import check_choice, print_table
+from minder.model.log import say
 
 
 def command(
@@ -29,7 +29,7 @@ def command(
         typer.echo(json.dumps(document))
         return 0
     for rank, reason in document["missing_reasons"].items():
-        print(f"minder: rank {rank} is missing: {reason}", file=sys.stderr)
+        say(f"minder: rank {rank} is missing: {reason}")
     typer.echo(f"{document['cause']} (confidence {document['confidence']:.2f}): {document['detail']}")
     if document["order"]:
         print_table(as_rows(document))

@@ -11,6 +11,7 @@ import typer
 
 from minder.cli.tables import print_table
 from minder.model.errors import BadInputError
+from minder.model.log import say
 
 _FORMATS = ("table", "json")
 
@@ -71,7 +72,7 @@ def _evaluate(recordings: list[Path], truth: Path | None, detector: str, out: Pa
     elif found.cases:
         print(evaluation_table(report))
     for line in found.problems:
-        print(f"minder: {' '.join(line.split())}", file=sys.stderr)
+        say(f"minder: {line}")
     return 2 if found.problems or not found.cases else 0
 
 
@@ -99,7 +100,7 @@ def _benchmark(
             print(comparison_line(document["against"]))
         print(f"result  {result.file}")
     for line in result.problems:
-        print(f"minder: {line}", file=sys.stderr)
+        say(f"minder: {line}")
     return 0
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from minder.model.log import say
+
 if TYPE_CHECKING:
     from minder.app.pairing import PairOptions
     from minder.config import JobConfig
@@ -33,7 +35,7 @@ def pair_and_record(
     options = dataclasses.replace(options, generation=_generation(ledger, job))
     graph = pair_test(asked, domains, options, None if config is None else config.tls.context())
     if ledger is None:
-        typer.echo("note: there is no ledger here: nothing is written down", err=True)
+        say("note: there is no ledger here: nothing is written down")
     else:
         incident = max(ledger.open_incidents(job), key=lambda item: item.opened_s, default=None)
         where = None if incident is None else incident.id

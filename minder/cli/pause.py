@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minder.cli.options import LedgerOption
+from minder.model.log import say
 
 if TYPE_CHECKING:
     from minder.model.history import LedgerEvent
@@ -115,7 +116,7 @@ def _warn_unknown(scope: str, target: str | None, known: set[str]) -> None:
     """A misspelt name would pause nothing and say nothing."""
     if target is not None and target not in known:
         names = ", ".join(sorted(known)) or "none"
-        typer.echo(f'note: this ledger has not seen {scope} "{target}" yet (it knows: {names}); the pause is recorded', err=True)
+        say(f'note: this ledger has not seen {scope} "{target}" yet (it knows: {names}); the pause is recorded')
 
 
 def _list_pauses(ledger: str | None) -> None:

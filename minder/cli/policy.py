@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minder.cli.options import LedgerOption, TableFormat
+from minder.model.log import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,6 @@ def test(
 
     Example: minder policy test recordings/
     """
-    import sys
 
     from minder.cli.tables import check_choice, print_table
     from minder.model.errors import BadInputError
@@ -94,7 +94,7 @@ def test(
         for line in rehearsal_lines(found):
             typer.echo(line)
     for line in problems:
-        print(f"minder: {line}", file=sys.stderr)
+        say(f"minder: {line}")
     return 2 if problems else 0
 
 

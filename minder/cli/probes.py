@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.model.log import say
+
 if TYPE_CHECKING:
     from minder.app.probing import ProbedMachine
     from minder.config import JobConfig
@@ -148,7 +150,7 @@ def judge_and_record(tested: Mapping[str, ProbedMachine], ledger: Ledger | None,
 
     judged = judge_all(tested, () if ledger is None else read_past(ledger.events))
     if ledger is None:
-        typer.echo("note: there is no ledger here: nothing earlier is compared, and nothing is written down", err=True)
+        say("note: there is no ledger here: nothing earlier is compared, and nothing is written down")
     else:
         record(ledger, tested, judged, by=operator_name(), why=why, job=job, note=note)
     return judged

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-import typer
-
 from minder.model.errors import BadInputError
+from minder.model.log import say
 
 if TYPE_CHECKING:
     from minder.record.client import Client
@@ -105,7 +104,7 @@ def _client(server: Server) -> Client:
     parts = _parts(server.url)
     token = _token(server)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        typer.echo(f"note: the token goes to {parts.hostname} unencrypted: use https", err=True)
+        say(f"note: the token goes to {parts.hostname} unencrypted: use https")
     try:
         context = ssl.create_default_context(cafile=server.ca_file)
     except OSError as error:  # also ssl.SSLError

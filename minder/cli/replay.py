@@ -12,6 +12,7 @@ import typer
 
 from minder.model.clock import parse_time
 from minder.model.errors import BadInputError, RuleFailedError
+from minder.model.log import say
 
 if TYPE_CHECKING:
     from minder.diagnose.scoring.config import ScoringConfig
@@ -45,7 +46,7 @@ def command(
             _print(path.resolve().name, found, output)
         except (BadInputError, RuleFailedError) as error:
             status = max(status, error.exit_code)
-            print(f"minder: {' '.join(str(error).split())}", file=sys.stderr)
+            say(f"minder: {error}")
     return status
 
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from minder.model.log import say
+
 __all__ = ["OldStepPattern", "StepPattern", "chosen_pattern"]
 
 StepPattern = Annotated[
@@ -26,5 +28,5 @@ def chosen_pattern(pattern: str | None, old: str | None) -> str | None:
     if found is not None:
         check_step_pattern(found)
     if old is not None:
-        typer.echo("minder: --log-pattern is called --step-pattern now; the old name goes with the next version", err=True)
+        say("minder: --log-pattern is called --step-pattern now; the old name goes with the next version")
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from minder.cli.options import LedgerOption, TableFormat
+from minder.model.log import say
 
 __all__ = ["app", "create", "list_tokens", "machine_tokens", "revoke"]
 
@@ -50,7 +50,7 @@ def create(
     typer.echo(token)
     scope = "every job" if jobs is None else ", ".join(jobs)
     scope += "" if machine is None else f", speaks for {machine} only"
-    print(f"minder: token {wanted.id} for {name}: {role}, {scope}; it is not shown again", file=sys.stderr)
+    say(f"minder: token {wanted.id} for {name}: {role}, {scope}; it is not shown again")
 
 
 @app.command("machine")
@@ -91,7 +91,7 @@ def machine_tokens(
             raise MinderError(f"{place / name}: {error.strerror}; give another folder with --dir") from error
         typer.echo(f"{outcome}  {place / name}")
     if config is not None and known is None and folder is None:
-        print(f'minder: add machine_token_dir = "tokens" to {from_}: the controller reads them there', file=sys.stderr)
+        say(f'minder: add machine_token_dir = "tokens" to {from_}: the controller reads them there')
 
 
 @app.command("list")

@@ -95,6 +95,8 @@ class Failure:
     step: the newest one before it; stepped: whether its generation had made a step. code_version: "" if unknown. Times are unix seconds.
     batch: the global batch that its step consumed, None where the job's loader does not number them (minder.model.batch_ranges).
     update: the version of the job's code that its generation ran, 0 as its launchers were started. It is known of hangs too.
+    beside: versions that other machines of that generation reported, the most common first: arguments or files of a machine's own make
+    another version of the same code.
     """
 
     time_s: float
@@ -110,6 +112,13 @@ class Failure:
     text: str = ""
     batch: int | None = None
     update: int = 0
+    beside: tuple[str, ...] = ()
+
+    def is_same_code(self, other: Failure) -> bool:
+        """As far as both are known. Versions that ran beside one another are one code, and so are those that ran beside the same one."""
+        own, its = ({item.code_version, *item.beside} - {""} for item in (self, other))
+        known = self.code_version and other.code_version
+        return self.update == other.update and (not known or not own.isdisjoint(its))
 
     def is_like(self, other: Failure) -> bool:
         """Of the same sort, without two fingerprints that differ."""

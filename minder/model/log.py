@@ -18,7 +18,7 @@ from typing import Any
 
 from minder.model.errors import BadInputError
 
-__all__ = ["FORMATS", "LEVELS", "crashed", "event", "remove_logging", "say", "set_up_logging"]
+__all__ = ["FORMATS", "LEVELS", "crashed", "event", "remove_logging", "say", "set_up_logging", "words_of"]
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -34,10 +34,22 @@ def event(log: logging.Logger, level: int, name: str, *, error: BaseException | 
 
 
 def say(line: str) -> None:
-    """A line for a person, on standard error. One that cannot be written is lost, and what says it goes on: a disk that is full ends no
-    controller and no launcher."""
+    """A line for a person, on standard error: one line whatever it quotes, and a record like any other where the log is JSON."""
+    text = _visible(" ".join(line.split()))
+    handler = next((found for found in logging.getLogger().handlers if isinstance(found, _StandardError)), None)
+    if handler is not None and isinstance(handler.formatter, _Json):  # whatever the level: it is for a person
+        fields = {"detail": text.removeprefix("minder: ")}
+        handler.emit(
+            logging.makeLogRecord({"name": "minder", "levelno": logging.INFO, "levelname": "INFO", "msg": "said", _FIELDS: fields})
+        )
+    else:
+        _write(text)
+
+
+def _write(text: str) -> None:
+    """What cannot be written is lost, and who wrote it goes on: a disk that is full ends no controller and no launcher."""
     with suppress(OSError, ValueError):  # a full disk, or closed
-        print(line, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 def set_up_logging(default: str | None = None) -> None:
@@ -51,7 +63,7 @@ def set_up_logging(default: str | None = None) -> None:
     handler.setFormatter(_Json() if style == "json" else _KeyValue())
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
-    threading.excepthook = _thread_ended
+    threading.excepthook, sys.unraisablehook = _thread_ended, _lost
     logging.getLogger("minder").setLevel((level or default or "warning").upper())
 
 
@@ -61,8 +73,16 @@ def remove_logging() -> None:
     for handler in [item for item in root.handlers if isinstance(item, _StandardError)]:
         root.removeHandler(handler)
         logging.captureWarnings(False)
-        threading.excepthook = threading.__excepthook__
+        threading.excepthook, sys.unraisablehook = handler.hooks
         logging.getLogger("minder").setLevel(logging.NOTSET)
+
+
+def words_of(line: str) -> str:
+    """What a line of such a log says, without what every line has: of its last line a process's end is known."""
+    with suppress(ValueError):
+        record = json.loads(line)
+        return str(record.get("detail") or record.get("event") or line) if isinstance(record, dict) else line
+    return line.removeprefix("minder: ")
 
 
 def crashed(error: BaseException) -> bool:
@@ -79,6 +99,11 @@ def _thread_ended(ended: threading.ExceptHookArgs) -> None:
         event(_log, logging.CRITICAL, "thread ended by an error", error=ended.exc_value, thread=name)
 
 
+def _lost(raised: Any) -> None:
+    """An exception that had no way out, as of an object that goes; the process lives on."""
+    event(_log, logging.ERROR, "error had no way out", error=raised.exc_value, where=raised.err_msg or type(raised.object).__name__)
+
+
 def _read(variable: str, words: Iterable[str]) -> str | None:
     text = os.environ.get(variable)
     if not text:
@@ -92,8 +117,12 @@ def _read(variable: str, words: Iterable[str]) -> str | None:
 class _StandardError(logging.Handler):
     """Whatever standard error is at that moment. A line that cannot be written is lost: logging never stops what it reports on."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.hooks = threading.excepthook, sys.unraisablehook  # of before
+
     def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
+        _write(self.format(record))
 
 
 class _KeyValue(logging.Formatter):

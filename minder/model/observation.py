@@ -36,6 +36,7 @@ class WorkerView:
     device: str | None = None
     work: float | None = None  # of this generation so far, by the script's own count
     work_unit: str | None = None  # samples, tokens
+    code_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

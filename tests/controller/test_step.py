@@ -234,6 +234,25 @@ def test_a_ledger_that_fails_for_a_while_stops_actions_not_the_loop_and_the_verd
     app.close()
 
 
+def test_a_status_that_cannot_be_written_is_a_part_that_failed_and_then_works_again(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It was counted and nothing else: log and ledger said nothing, while terminal and page stood still."""
+    app = world.app()
+    app.begin()
+    in_the_way = world.folder / "status.json" / "not a file"
+    (world.folder / "status.json").unlink(missing_ok=True)
+    in_the_way.mkdir(parents=True)
+    world.tick(app, 3)
+    said = [record.getMessage() for record in caplog.records if getattr(record, "minder_fields", {}).get("part") == "status"]
+    in_the_way.rmdir()
+    in_the_way.parent.rmdir()
+    world.tick(app, 1)
+    assert said == ["part failed"] and caplog.records[-1].getMessage() == "part works again"
+    status = read_status(world.folder / "status.json") or {}
+    assert status["errors"]["status"] >= 3
+    assert [event.payload["what"] for event in world.events(kinds.DEGRADED)] == ["status"]
+    app.close()
+
+
 def test_the_job_ends_when_every_rank_has_returned_also_if_it_never_told_a_step(world: Any) -> None:
     app = world.app()
     app.begin()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from minder.act.policy import Policy, PolicyConfig, PolicyContext
 from minder.act.policy.blame import FOLLOWS, STAYS, attribute
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import History, Trial
+from minder.record.incidents import Ledger, kinds
 
 START_S = 9_000.0  # of the running generation; what is remembered lies before it
 Fail = Callable[..., Failure]
@@ -191,6 +193,49 @@ def test_another_version_of_the_code_is_not_remembered(running: PolicyContext) -
     past = fail(ago_s=60.0, code_version="old")
     (decision,) = decide(crash(fail(code_version="new")), remembered(past), running)
     assert decision.action == "restart" and "first time" in decision.detail
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "is_known"),
+    [
+        ({"code_version": "a"}, {"code_version": "a"}, True),
+        ({}, {}, True),
+        ({"code_version": "a"}, {}, True),
+        ({}, {"code_version": "a"}, True),
+        ({"code_version": "a"}, {"code_version": "b"}, False),
+        ({"code_version": "a", "beside": ("b",)}, {"code_version": "b"}, True),
+        ({"code_version": "a"}, {"code_version": "b", "beside": ("a", "c")}, True),
+        ({"code_version": "a", "beside": ("c",)}, {"code_version": "b", "beside": ("c",)}, True),
+        ({"code_version": "a", "beside": ("b",)}, {"code_version": "c", "beside": ("d",)}, False),
+        ({"code_version": "a", "beside": ("b",)}, {"code_version": "b", "beside": ("a",), "update": 1}, False),
+    ],
+    ids=["same", "unknown", "now unknown", "then unknown", "another", "beside it", "it beside", "both beside", "all others", "updated"],
+)
+def test_versions_that_ran_beside_one_another_are_one_code(
+    then: dict[str, Any], now: dict[str, Any], is_known: bool, running: PolicyContext
+) -> None:
+    """Arguments or files of a machine's own make another hash on each of them: a bug that followed its rank there was new each time."""
+    past = fail("m9", ago_s=60.0, fingerprint="KeyError|:|train:main", **then)
+    (decision,) = decide(crash(fail(fingerprint="KeyError|:|train:main", **now)), remembered(past), running)
+    assert decision.action == "restart"
+    assert ("was seen on another machine" in decision.detail) == is_known
+
+
+@pytest.mark.parametrize(("age_s", "is_known"), [(86_340.0, True), (86_460.0, False)], ids=["23 h 59", "24 h 01"])
+@pytest.mark.parametrize("version", ["a", ""], ids=["version known", "version unknown"])
+def test_the_memory_is_a_day_long_and_outlives_the_controller(
+    age_s: float, is_known: bool, version: str, running: PolicyContext, tmp_path: Path
+) -> None:
+    old = fail("m9", fingerprint="KeyError|:|train:main", code_version=version)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.append(kinds.JOB_REGISTERED, {}, job="llm", time_s=old.time_s - 600.0)
+        ledger.open_incident(crash(old), job="llm", time_s=old.time_s)
+    now_s = old.time_s + age_s
+    later = replace(running, now_s=now_s, job=replace(running.job, generation=4, generation_start_s=now_s - 30.0))
+    now = fail(fingerprint="KeyError|:|train:main", code_version="a", time_s=now_s, generation=4)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        (decision,) = decide(replace(crash(now), time_s=now_s), ledger.history("llm", now_s), later)
+    assert decision.action == "restart" and ("was seen on another machine" in decision.detail) == is_known
 
 
 def test_an_error_of_the_program_is_never_tried(running: PolicyContext) -> None:

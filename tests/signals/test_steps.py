@@ -239,6 +239,41 @@ def test_a_sites_own_pattern() -> None:
     assert reader.read(MEGATRON) is None
 
 
+LABELS = [
+    "[default{rank}]:",
+    "[node0:{rank}]: ",
+    "[pod/llm-{rank}/pytorch] ",
+    "[pod/llm-0/pytorch] [rank{rank}]: ",
+    "(pid=7{rank}, ip=10.0.0.4) ",
+    "(Worker pid=7{rank}) [repeated 2x across cluster] ",
+    "10.0.0.{rank}: ",
+    "",
+]
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("pattern", [None, r"update=(?P<step>\d+)"], ids=["the rules", "a site's pattern"])
+def test_ranks_that_print_late_are_no_job_that_began_again(label: str, pattern: str | None) -> None:
+    """A site's own pattern saw one at every line: the number fell."""
+    text = "update={} " if pattern else "iteration {}/ 1000 | lm loss: 2.1E+00 |"
+    reader = StepReader(pattern)
+    seen = [reader.read(label.format(rank=rank) + text.format(step - 3 * rank), float(step)) for step in range(10, 30) for rank in (0, 1)]
+    assert [found.step for found in seen if found is not None] == list(range(10, 30))
+
+
+@pytest.mark.parametrize("pattern", [None, r"update=(?P<step>\d+)"], ids=["the rules", "a site's pattern"])
+def test_one_rank_that_began_again_after_a_while_is_read(pattern: str | None) -> None:
+    text = "[default0]: update={} " if pattern else "[default0]: iteration {}/ 1000 | lm loss: 2.1E+00 |"
+    reader = StepReader(pattern)
+    seen = [reader.read(text.format(step), now_s) for step, now_s in ((20, 1.0), (21, 2.0), (10, 60.0), (11, 61.0))]
+    assert [found.step for found in seen if found is not None] == [20, 21, 10, 11]
+
+
+@pytest.mark.parametrize("line", ["[epoch1:20] loss: 2.3", "[10] loss: 2.3", "[trainer.py:120] step: 4", "[1, 2000] loss: 2.196"])
+def test_a_bracket_with_a_number_is_not_always_a_label(line: str) -> None:
+    assert strip_prefix(line) == ("", line)
+
+
 @pytest.mark.parametrize("pattern", ["(", r"update=(\d+)"])
 def test_a_pattern_that_cannot_work_is_refused(pattern: str) -> None:
     with pytest.raises(BadInputError):

@@ -15,6 +15,7 @@ from strangers import Cluster, write_job
 from minder.diagnose.stacks import Capture, Finding, Process, analyse, read_captures, read_dumps
 from minder.diagnose.stacks.roles import Role
 from minder.diagnose.stacks.threads import read_role
+from minder.edge.signals.log_prefix import Writer
 
 Judge = Callable[[Path], Finding]
 
@@ -56,11 +57,59 @@ def test_what_a_launcher_writes_before_every_line_is_no_part_of_a_dump(label: st
     assert [found.threads for found in read_dumps(labelled.encode())] == [found.threads for found in read_dumps(plain.encode())]
 
 
-def test_lines_of_several_ranks_in_one_file_are_not_mixed_into_one() -> None:
-    texts = [FORMATS["faulthandler"]([fw.SYNC["megatron"]], 9).decode().splitlines() for _ in range(2)]
-    mixed = "\n".join(f"[rank{rank}]: {row}" for rows in zip(*texts, strict=True) for rank, row in enumerate(rows))
+OWNERS = {
+    "[rank{rank}]: ": Writer(rank=3),
+    "{rank}: ": Writer(rank=3),
+    "[1,{rank}]<stderr>: ": Writer(rank=3),
+    "[{rank}] ": Writer(rank=3),
+    "[default{rank}]:": Writer(local=3),
+    "[node7:{rank}]:": Writer(local=3, machine="node7"),
+    "0: [default{rank}]: ": Writer(local=3, machine="task0"),
+    "[pod/llm-worker-0/pytorch] [rank{rank}]: ": Writer(rank=3, machine="llm-worker-0"),
+    "[pod/llm-worker-{rank}/pytorch] ": Writer(machine="llm-worker-3"),
+    "(TrainWorker pid=41{rank}, ip=10.0.0.{rank}) ": Writer(machine="10.0.0.3", pid=413),
+    "(pid=41{rank}) ": Writer(pid=413),
+    "trainer-{rank}  | ": Writer(machine="trainer-3"),
+    "2026-03-02T06:12:3{line}Z [rank{rank}]: ": Writer(rank=3),
+}
+
+
+@pytest.mark.parametrize("label", OWNERS, ids=list(OWNERS))
+@pytest.mark.parametrize("dump", ["py-spy text", "faulthandler", "gdb"])
+def test_lines_of_several_ranks_in_one_file_are_not_mixed_into_one(label: str, dump: str) -> None:
+    """Labels of torchrun, srun, mpirun, kubectl, Ray and docker compose, each line by line in turn."""
+    texts = [FORMATS[dump]([fw.SYNC["megatron"]], 9 + index).decode().splitlines() for index in range(2)]
+    rows = enumerate(zip(*texts, strict=True))
+    mixed = "\n".join(label.format(rank=2 + index, line=line % 10) + row for line, both in rows for index, row in enumerate(both))
     own = [found.threads for text in texts for found in read_dumps("\n".join(text).encode())]
-    assert [found.threads for found in read_dumps(mixed.encode())] == own
+    found = read_dumps(mixed.encode())
+    assert [item.threads for item in found] == own
+    assert found[1].writer == OWNERS[label]
+
+
+@pytest.mark.parametrize("label", ["[default{local}]: ", "[node7:{local}]:"])
+def test_ranks_of_a_machine_are_named_with_their_machine(label: str, tmp_path: Path) -> None:
+    """A local rank is none of the job's: it says nothing of where the process runs beyond the file that it stands in."""
+    rows = [(local, row) for local in range(2) for row in FORMATS["py-spy text"]([fw.SYNC["megatron"]], 90 + local).decode().splitlines()]
+    (tmp_path / "node7_pid3.log").write_text("\n".join(label.format(local=local) + row for local, row in rows))
+    ((one, other),) = [capture.processes for capture in read_captures(tmp_path)]
+    assert [(item.machine, item.rank, item.pid) for item in (one, other)] == [("node7", None, 90), ("node7", None, 91)]
+
+
+@pytest.mark.parametrize("dump", ["py-spy text", "faulthandler"])
+def test_two_machines_whose_lines_are_mixed_under_one_label_are_no_dump(dump: str) -> None:
+    texts = [FORMATS[dump]([fw.SYNC["megatron"]], 9 + index).decode().splitlines() for index in range(2)]
+    mixed = "\n".join(f"[default{local}]: {row}" for local in range(2) for both in zip(*texts, strict=True) for row in both)
+    assert {found.problem for found in read_dumps(mixed.encode())} == {"lines of several processes stand under one label, mixed"}
+
+
+def test_a_log_from_which_ray_left_lines_out_shows_no_stack() -> None:
+    text = FORMATS["py-spy text"]([fw.SYNC["megatron"]], 9).decode().splitlines()
+    rows = [f"(TrainWorker pid=4{index}) {row}" for index in range(2) for row in text[: 9 - 4 * index]]
+    rows.append(f"(TrainWorker pid=41) {text[-1]} [repeated 3x across cluster]")
+    assert {found.problem.partition(":")[0] for found in read_dumps("\n".join(rows).encode())} == {
+        "Ray left out lines that several processes wrote alike"
+    }
 
 
 @pytest.mark.parametrize(

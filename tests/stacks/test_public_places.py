@@ -257,6 +257,27 @@ PLACES = {
         WAIT,
         True,
     ),
+    "ray.get in a training step": (
+        "get (ray/_private/worker.py:2700) / wrapper (ray/_private/client_mode_hook.py:103) / next_rollout (my/loop.py:30)",
+        WAIT,
+        False,
+    ),
+    "an answer over zmq": (
+        "recv_multipart (zmq/sugar/socket.py:700) / ask (my/rollout_client.py:40)",
+        WAIT,
+        False,
+    ),
+    "an answer over torch's RPC": (
+        "_invoke_rpc (torch/distributed/rpc/api.py:700) / rpc_sync (torch/distributed/rpc/api.py:770) / fetch (my/ps.py:9)",
+        WAIT,
+        False,
+    ),
+    "ZeRO-Infinity reads its disk": (
+        "aio_read (deepspeed_aio.so) / swap_in (deepspeed/runtime/swap_tensor/partitioned_param_swapper.py:280)"
+        " / fetch_sub_module (deepspeed/runtime/zero/partitioned_param_coordinator.py:300)",
+        WAIT,
+        True,
+    ),
 }
 
 

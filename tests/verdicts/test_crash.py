@@ -159,6 +159,22 @@ def test_a_failure_carries_its_identity(scene: Any) -> None:
     assert (failure.fingerprint, failure.sort) == ("CustomError|:|train:main", "crash")
 
 
+@pytest.mark.parametrize(
+    ("versions", "beside", "said"),
+    [("aaaa", (), False), ("abaa", ("a",), True), ("abcd", ("a", "c", "d"), False), ("a-aa", ("a",), False)],
+    ids=["all alike", "one of its own", "each its own", "not known"],
+)
+def test_a_failure_remembers_the_code_beside_it(scene: Any, versions: str, beside: tuple[str, ...], said: bool) -> None:
+    scene.answer(9.0, 40)
+    for machine, version in zip(scene.machines, versions, strict=True):
+        scene.worker(machine, code_version=version.strip("-") or None)
+    own = {"code_version": versions[1]} if versions[1] != "-" else {}
+    (suspect,) = conclude(scene, [scene.raised("m1", 10.0, "odd", type="CustomError", **own)])
+    assert suspect.failures[0].beside == beside
+    assert any(item.message == "runs code b, the others a" for item in suspect.evidence) == said
+    assert first_of(suspect) == ("m1",), "another version accuses no machine"
+
+
 def test_a_bare_exit_and_a_bare_signal_have_no_fingerprint(scene: Any) -> None:
     for signal in (scene.left("m1", 10.0, 3), scene.killed("m1", 10.0)):
         (suspect,) = conclude(scene, [signal])

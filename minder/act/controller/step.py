@@ -35,7 +35,7 @@ from minder.act.policy.context import Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import Size
-from minder.model.errors import LeaseLostError, LedgerError
+from minder.model.errors import LeaseLostError, LedgerError, MinderError
 from minder.model.evidence import CaptureFinding, Signal, StepStudy, Verdict
 from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
@@ -252,7 +252,7 @@ class Controller:
             self._ledger.check_fence()
             self.guard("tick", lambda: self.step(self._clock.now_s()), None, writes=True)
             if "tick" in self._tick.failing:  # it did not come to its end, where the status is written
-                self.guard("status", lambda: self.write_status(self._clock.now_s()), None)
+                self.write_status(self._clock.now_s())
         except LeaseLostError:
             raise
         except LedgerError as error:
@@ -294,6 +294,10 @@ class Controller:
         return self._stages.context(self.state, (), now_s).sizes
 
     def write_status(self, now_s: float) -> None:
+        """A part like the others: where it fails, the terminal is blind, and the loop is not."""
+        self.guard("status", lambda: self._write_status(now_s), None)
+
+    def _write_status(self, now_s: float) -> None:
         standbys, pool_size = self.standbys(), self._stages.pool_size
         extra = {
             "message": self._tick.message,
@@ -327,8 +331,8 @@ class Controller:
         self._stages.measures.show(now_s, extra)
         try:
             write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
-        except OSError:  # a full disk, say: the terminal is blind, the loop is not
-            self._tick.errors["status"] += 1
+        except OSError as error:  # a full disk, say
+            raise MinderError(f"status.json cannot be written: {error.strerror or error}") from error
 
     def _size(self) -> dict[str, Any] | None:
         """Of a job that may go on with fewer machines: how many it has, of how many, and that in words where it is short."""

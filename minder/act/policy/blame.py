@@ -172,13 +172,8 @@ def _unknown(first: Failure, here: Sequence[Failure]) -> Blame:
 def _counts(item: Failure, failure: Failure, context: PolicyContext) -> bool:
     """Of an earlier generation and of the same code, as far as both are known. Hardware's failures say nothing of the program. By its
     number too: where the clock was set back, what came before seems to come later."""
-    same_code = item.update == failure.update and _is_same_version(item.code_version, failure.code_version)
     earlier = item.time_s < context.job.generation_start_s or 0 < item.generation < context.job.generation
-    return earlier and same_code and item.kind != "machine"
-
-
-def _is_same_version(one: str, other: str) -> bool:
-    return not one or not other or one == other
+    return earlier and item.is_same_code(failure) and item.kind != "machine"
 
 
 def _here(past: Sequence[Failure], failure: Failure) -> list[Failure]:

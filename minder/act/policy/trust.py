@@ -89,9 +89,4 @@ def distrusted(history: History, config: PolicyConfig, now_s: float) -> dict[str
 
 def _same(failure: Failure, known: Iterable[Failure]) -> list[Failure]:
     """With the same fingerprint, of the same code as far as both are known."""
-    return [
-        item
-        for item in known
-        if item.fingerprint == failure.fingerprint != ""
-        and (not item.code_version or not failure.code_version or item.code_version == failure.code_version)
-    ]
+    return [item for item in known if item.fingerprint == failure.fingerprint != "" and item.is_same_code(failure)]

@@ -25,6 +25,7 @@ from minder.diagnose.stacks.filenames import machine_in, read_name
 from minder.diagnose.stacks.pyspy import parse_json
 from minder.diagnose.stacks.records import Capture, Process
 from minder.diagnose.stacks.sniff import Dump, read_dumps
+from minder.edge.signals.log_prefix import Writer
 from minder.model.errors import BadInputError
 from minder.model.topology import Topology
 
@@ -186,19 +187,20 @@ def _read_file(path: Path, entry: _Known | None, home: str = "") -> list[Process
     pid = entry.pid if entry and entry.pid is not None else (name.pid if name else None)
     rank = entry.rank if entry and entry.rank is not None else (name.rank if name else None)
     state = entry.state if entry else ""
-    if dumps[0].label:
-        return [_labelled(dump, path.name, state) for dump in dumps]
+    if dumps[0].writer is not None:
+        return [_labelled(dump, dump.writer, machine, path.name, state) for dump in dumps if dump.writer is not None]
     if pid is not None or rank is not None:
         dump = _of_process(dumps, pid)
         return [Process(machine, pid, rank, state, dump.threads, dump.problem, path.name, title=dump.title)]
     return [Process(machine, dump.pid, rank, state, dump.threads, dump.problem, path.name, dump.is_below, dump.title) for dump in dumps]
 
 
-def _labelled(dump: Dump, file: str, state: str) -> Process:
-    """Of a rank, which the job's ranks place on its machine, or of a machine."""
-    rank = int(dump.label) if dump.label.isdigit() else None
-    machine = dump.label if rank is None else f"rank{rank}"
-    return Process(machine, dump.pid, rank, state, dump.threads, dump.problem, file, dump.is_below, dump.title)
+def _labelled(dump: Dump, writer: Writer, machine: str, file: str, state: str) -> Process:
+    """Of a rank, which the job's ranks place on its machine, or of a machine; else of the file's machine, one of its ranks."""
+    machine = writer.machine or (machine if writer.rank is None else f"rank{writer.rank}")
+    title = dump.title or ("" if writer.local is None else f"local rank {writer.local}")
+    pid = dump.pid if dump.pid is not None else writer.pid
+    return Process(machine, pid, writer.rank, state, dump.threads, dump.problem, file, dump.is_below, title)
 
 
 def _of_process(dumps: Sequence[Dump], pid: int | None) -> Dump:

@@ -26,6 +26,7 @@ from minder.diagnose.stacks.pyspy import (
 )
 from minder.diagnose.stacks.records import Thread
 from minder.diagnose.stacks.tracebacks import ended_with, has_frames, parse_traceback, parse_tracebacks
+from minder.edge.signals.log_prefix import Writer, read_writer
 
 __all__ = ["Dump", "by_label", "decode", "read_dumps", "without_labels"]
 
@@ -60,7 +61,7 @@ class Dump:
     problem: str = ""
     title: str = ""
     is_below: bool = False
-    label: str = ""  # before each of its lines, where a file holds those of several
+    writer: Writer | None = None  # by the label before each of its lines, where a file holds those of several
 
     @property
     def is_stack(self) -> bool:
@@ -90,8 +91,17 @@ def read_dumps(content: bytes) -> tuple[Dump, ...]:
     if _JSON.match(text):
         return _from_json(text)
     if parts := by_label(text):
-        return tuple(replace(dump, label=label) for label, part in parts.items() for dump in _from_text(part))
+        return tuple(replace(dump, writer=writer) for writer, part in parts.items() for dump in _of_writer(part, text))
     return _from_text(without_labels(text))
+
+
+def _of_writer(part: str, text: str) -> tuple[Dump, ...]:
+    """A writer's dumps; none can be trusted where lines are missing, or two processes wrote at once under one label."""
+    if _LEFT_OUT.search(text):
+        return (Dump(problem="Ray left out lines that several processes wrote alike: set RAY_DEDUP_LOGS=0"),)
+    if _MIXED.search(part):
+        return (Dump(problem="lines of several processes stand under one label, mixed"),)
+    return _from_text(part)
 
 
 def _from_text(text: str) -> tuple[Dump, ...]:
@@ -213,31 +223,33 @@ def _printable(words: str) -> str:
 
 _HEAD = r"(?:(?:Current thread|Thread) (?:0x[0-9a-fA-F]+|\d+) ?[(\[]|Process \d+: )"
 _PLAIN = re.compile(rf"^{_HEAD}", re.MULTILINE)
+_MIXED = re.compile(r"^(Process )\d+: .*\n\1\d+: |^((?:Current t|T)hread 0x)\w+.*:\n(?:Current t|T)hread 0x\w+.*:$", re.MULTILINE)
+_LEFT_OUT = re.compile(r"\[repeated \d+x across ")
 _LABELLED = re.compile(rf"^(?P<label>\S[^\n]{{0,79}}?|[ ]+\d+: ){_HEAD}", re.MULTILINE)
 _CLOCK = re.compile(r"\d:\d\d")
+_BLANK = re.escape(" ")
 
 
-_OWNER = re.compile(r"\[?(?:rank[ _-]?)?(\d+)\]?:|([A-Za-z][\w.-]*):")  # a rank, or a machine
+def by_label(text: str) -> dict[Writer, str]:
+    """Each writer's lines, where a file holds those of several; empty where it does not.
 
-
-def by_label(text: str) -> dict[str, str]:
-    """Rank or machine to its lines, where a file holds those of several; empty where it does not.
-
-    >>> by_label("n1: Process 7: python a.py\\nn2: Process 8: python a.py\\nn1: Thread 7 (idle)\\n")
-    {'n1': 'Process 7: python a.py\\nThread 7 (idle)', 'n2': 'Process 8: python a.py'}
+    >>> [owner.machine for owner in by_label("n1: Process 7: python a.py\\nn2: Process 8: python a.py\\nn1: Thread 7 (idle)\\n")]
+    ['n1', 'n2']
     """
     if _PLAIN.search(text):
         return {}
-    labels = {found["label"].strip() for found in _LABELLED.finditer(text)}
-    owners = {label: found for label in labels if (found := _OWNER.fullmatch(label))}
-    if len(labels) < 2 or len(owners) < len(labels) or len({found[1] is None for found in owners.values()}) > 1:
+    labels = {found["label"] for found in _LABELLED.finditer(text)}
+    owners = {found[1]: found[0] for label in sorted(labels) if (found := read_writer(label)) is not None}
+    if len(set(owners.values())) < 2 or any(read_writer(label) is None for label in labels):
         return {}
-    begin = re.compile(rf"^ *({'|'.join(map(re.escape, sorted(labels, key=len, reverse=True)))}) ?")
-    lines: dict[str, list[str]] = {owners[label][1] or owners[label][2]: [] for label in sorted(labels)}
+    begins = [(re.compile(f" *{pattern.strip().removesuffix(_BLANK)} ?"), owner) for pattern, owner in owners.items()]
+    begins.sort(key=lambda item: len(item[0].pattern), reverse=True)
+    lines: dict[Writer, list[str]] = {owner: [] for owner in owners.values()}
     for line in text.splitlines():
-        found = begin.match(line)
-        if found is not None:
-            lines[owners[found[1]][1] or owners[found[1]][2]].append(line[found.end() :])
+        for begin, owner in begins:
+            if label := begin.match(line):
+                lines[owner].append(line[label.end() :])
+                break
     return {owner: "\n".join(own) for owner, own in lines.items()}
 
 

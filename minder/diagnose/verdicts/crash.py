@@ -22,6 +22,7 @@ machine's own evidence stands beside it. Of deadly exits within the clocks' erro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -36,6 +37,7 @@ _SETTLE_S = 0.6  # echoes and the exit that follows an exception arrive in this 
 _ALONE_S = 2.5  # a victim's report without any culprit waits this long for one
 _EVIDENCE_S = 2.0  # the kernel's own line about a dead process comes with the agent's next look
 _KERNEL_S = 30.0
+_MOST_VERSIONS = 8  # of the code, that a failure remembers
 _FATAL_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
@@ -135,9 +137,10 @@ class CrashRule:
         broken = first[0].kind == "machine"
         kind: Literal["machine", "job"] = "machine" if broken else "job"
         machines = (first[0].machine,) if broken else ()
-        failures = tuple(_identity(item, case.generation) for item in first if item.rank is not None)
+        versions = _versions(observation, case.generation)
+        failures = tuple(_identity(item, case.generation, versions) for item in first if item.rank is not None)
         tier: Tier = "evict"  # of a job: restart it
-        evidence = (*_evidence(first), *self._kernel_lines(first), *_echoes(first, list(case.failures.values())))
+        evidence = (*_evidence(first), *self._kernel_lines(first), *_echoes(first, list(case.failures.values())), *_stale(first, versions))
         return Suspect(
             observation.now_s, self.name, kind, machines, "explicit", confidence, first[0].time_s, tier, evidence, failures=failures
         )  # fmt: skip
@@ -178,11 +181,28 @@ def _later(item: _Failure, first: _Failure) -> str:
     return f"{later_ms:.0f} ms later" if later_ms >= 0 else f"{-later_ms:.0f} ms before the end was noticed"
 
 
-def _identity(item: _Failure, generation: int) -> Failure:
+def _stale(first: Sequence[_Failure], versions: Sequence[str]) -> list[Evidence]:
+    """That a machine's code is not that of all the others, which agree: for a person, since it accuses no machine."""
+    if len(versions) != 2:
+        return []
+    odd = (item for item in first if item.code_version == versions[1])
+    return [Evidence("exit", item.machine, f"runs code {versions[1]}, the others {versions[0]}", since_s=item.time_s) for item in odd]
+
+
+def _versions(observation: Observation, generation: int) -> list[str]:
+    """Of the code of all machines of the generation, the most common first."""
+    job = observation.job
+    views = (observation.fleet.get(name) for name in (() if job is None else job.machines))
+    workers = [worker for view in views if view is not None for worker in view.workers if worker.generation == generation]
+    return [name for name, _ in Counter(sorted(item.code_version for item in workers if item.code_version)).most_common()]
+
+
+def _identity(item: _Failure, generation: int, versions: Sequence[str]) -> Failure:
     ranks = () if item.rank is None else (item.rank,)
+    beside = tuple(name for name in versions if name != item.code_version)[:_MOST_VERSIONS]
     return Failure(
         item.time_s, item.machine, ranks, "crash", item.kind, item.fingerprint, item.step, generation,
-        code_version=item.code_version, text=item.text,
+        code_version=item.code_version, text=item.text, beside=beside,
     )  # fmt: skip
 
 

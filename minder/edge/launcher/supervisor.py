@@ -255,7 +255,7 @@ class Supervisor:
         if worker is None:
             return WorkerView(slot.index, None, None, "ended" if slot.target.desired == "ended" else "exited", -1)
         pid = worker.pid if worker.alive else None
-        view = WorkerView(slot.index, pid, worker.rank, worker.state, worker.generation)
+        view = WorkerView(slot.index, pid, worker.rank, worker.state, worker.generation, code_version=worker.code_version or None)
         try:
             page = read_heartbeat(worker.heartbeat)
         except WireError:

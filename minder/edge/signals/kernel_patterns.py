@@ -124,6 +124,7 @@ _GPUS = (
     _row("rm_init_adapter", "gpu.init_failed", r"NVRM: rm_init_adapter failed"),
     _row("NV_ERR_RESET_REQUIRED", "gpu.reset_required", rf"NVRM: .*?{_GPU}.*NV_ERR_RESET_REQUIRED"),
     _row("NV_ERR_RESET_REQUIRED", "gpu.reset_required", r"NV_ERR_RESET_REQUIRED"),
+    _row("global fatal error", "gpu.reset_required", r"uvm encountered global fatal error 0x[0-9a-f]+, requiring os reboot"),
     _row("NV_ERR_GPU_IS_LOST", "gpu_lost", rf"NVRM: .*?{_GPU}.*NV_ERR_GPU_IS_LOST"),
     _row("NV_ERR_GPU_IS_LOST", "gpu_lost", r"NV_ERR_GPU_IS_LOST"),
     _row("GSP", "gpu.gsp_timeout", rf"NVRM: .*?{_GPU}.*(?:[Tt]imeout|timed out|TimedOut).*GSP"),
@@ -139,7 +140,8 @@ _GPUS = (
         "gpu.uncorrectable",
         rf"amdgpu {_PCI}: .*(?:[Uu]ncorrectable (?:hardware )?error|[1-9]\d* (?:new )?uncorrectable hardware errors)",
     ),
-    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:[Pp]oison (?:is )?(?:created|consum)|[Ff]atal error (?:occurred|detected))"),
+    _row("amdgpu", "", r"amdgpu .*[Pp]oison (?:is )?created"),  # a deferred error: nothing has read it
+    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:[Pp]oison (?:is )?consum|[Ff]atal error (?:occurred|detected))"),
     _row(
         "amdgpu",
         "gpu.bad_pages",
@@ -305,10 +307,19 @@ _NETWORK = (
 _STORAGE = (
     *(
         _row(marker, "storage_server", rf"(?:\((?:device )?|on device ){_ELSEWHERE}\b")
-        for marker in ("EXT4-fs error", "EXT4-fs warning", "Aborting journal", "XFS (", "BTRFS", "Remounting filesystem read-only")
+        for marker in (
+            "EXT4-fs error",
+            "EXT4-fs warning",
+            "EXT4-fs (",
+            "Aborting journal",
+            "XFS (",
+            "BTRFS",
+            "Remounting filesystem read-only",
+        )
     ),
     _row("EXT4-fs error", "filesystem", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
     _row("EXT4-fs warning", "filesystem", r"EXT4-fs warning \(device (?P<device>[^)]+)\): ext4_end_bio:.*I/O error"),
+    _row("EXT4-fs (", "filesystem", r"EXT4-fs \((?P<device>[^)]+)\): shut down requested"),
     _row("Aborting journal", "filesystem", r"^Aborting journal on device (?P<device>[\w-]+)"),
     _row("XFS (", "filesystem", r"XFS \((?P<device>[^)]+)\): .*(?i:I/O error|corruption|shut(?:ting)? ?down)"),
     _row("BTRFS", "filesystem", r"BTRFS (?:error|critical) \(device (?P<device>[^):]+)"),
@@ -324,6 +335,12 @@ _STORAGE = (
         "nvme",
         "disk.lost",
         r"nvme (?P<device>nvme\d+): (?:Disabling device after reset failure|.*[Rr]emoving after probe failure)",
+    ),
+    _row(  # over a fabric, which names the kind of its request, and nothing that it does about it: the other end does not answer
+        "nvme",
+        "storage_server",
+        r"nvme nvme\d+: (?:.*timeout\s*$|.*\btimeout\b.*\btype \d|.*\btype \d+ opcode .*timeout|starting error recovery|[Rr]econnecting in "
+        r"|[Ff]ailed reconnect attempt|failed to connect socket|.*connect.* failed|failed nvme_keep_alive)",
     ),
     _row("nvme", "disk.timeout", r"nvme (?P<device>nvme\d+): (?:.*timeout|.*[Aa]bort status|Device not ready; aborting)"),
     _row("nvme", "disk", r"nvme (?P<device>nvme\d+): (?:controller is down|frozen state error detected)"),

@@ -92,13 +92,10 @@ class StepReader:
         StepLine(step=10, loss=4.1234, grad_norm=None, seconds=0.12345)
         """
         source, line = strip_prefix(line[:_LONGEST_LINE])
-        if self._pattern is not None:
-            match = self._pattern.search(line)
-            return _from_groups(match) if match else None
         self._line_source, self._now_s = source, now_s
-        found = self._read(line)
+        found = self._read(line) if self._pattern is None else self._from_pattern(self._pattern, line)
         if found is None:
-            return self._read_detail(line)
+            return self._read_detail(line) if self._pattern is None else None
         if (
             self._source not in (None, source)
             and self._newest is not None
@@ -134,6 +131,13 @@ class StepReader:
         if now_s > self._newer_s:
             self._gap_s = now_s - self._newer_s
         self._newer_s = now_s
+
+    def _from_pattern(self, pattern: re.Pattern[str], line: str) -> StepLine | None:
+        """A number that falls too soon for a restart is another rank's, printed late."""
+        match = pattern.search(line)
+        found = _from_groups(match) if match else None
+        is_soon = self._now_s - self._newer_s <= self._apart_s
+        return None if found is not None and is_soon and found.step < (self._newest or 0) else found
 
     def _read(self, line: str) -> StepLine | None:
         bar = read_bar(line, self._rules)

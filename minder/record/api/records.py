@@ -31,6 +31,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "text": "The failure in words.",
         "batch": "Global batch that its step consumed; null where the job's loader does not number them.",
         "update": "Version of the job's code that its generation ran; 0 as its launchers were started.",
+        "beside": "Versions of the program that other machines of that generation reported.",
     },
     "Verdict": {
         "time_s": "When it was concluded, in unix seconds.",
