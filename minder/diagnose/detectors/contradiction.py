@@ -5,7 +5,7 @@ A machine that computes or sends far less does less in all ways at once. A fall 
 device for device, is that metric's own, and so is a rise to ten times as much: it accuses no machine, and whose exporter needs a look is
 reported. A link inside or outside of the machine may lose a part of its traffic alone, and a clock may fall alone, but not to a tenth.
 
-What is read at one place is wrong together (`TraitTable.sources`): the profiling fields of a GPU, or the traffic counters of its links. They
+What is read at one place fails together (`TraitTable.sources`): the profiling fields of a GPU, or the traffic counters of its links. They
 confirm one another and are one word. While nothing is slowed, what is read at other places contradicts them: a GPU at a tenth of its
 activity does not draw the power that it drew, and a machine that sends a quarter per second while it computes as ever does not exist in
 a job whose machines wait for one another.
