@@ -112,6 +112,24 @@ def test_a_silent_machine_without_which_the_training_goes_on_is_not_evicted(stan
     assert [verdict.tier for verdict in told(factors_TMK, present_TM)] == tiers
 
 
+@pytest.mark.parametrize(("joins", "named"), [(116, set()), (126, set()), (40, {("m04",)})])
+def test_a_machine_that_was_exchanged_in_a_restart_is_not_looked_for(joins: int, named: set[tuple[str, ...]]) -> None:
+    """Another one is heard for the first time as it falls silent, before the job works again; one that came long before is no exchange."""
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121:170, :, :2] *= np.array([0.35, 0.15])
+    present_TM[120:, 4] = False
+    present_TM[:joins, 9] = False
+    assert {verdict.machines for verdict in told(factors_TMK, present_TM)} == named
+
+
+def test_who_fell_silent_while_the_training_was_only_slow_is_not_evicted_when_it_stands_minutes_later() -> None:
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[60:, :, :2] *= 0.8
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    present_TM[90:, 4] = False
+    assert {verdict.tier for verdict in told(factors_TMK, present_TM)} <= {"page"}
+
+
 def test_an_old_silence_does_not_contest_who_is_odd_in_the_stall() -> None:
     factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])

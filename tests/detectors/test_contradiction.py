@@ -1,10 +1,10 @@
-"""One metric that all else of its machine contradicts."""
+"""One metric, or one exporter's, that all else of its machine contradicts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_job import AT_REST, WORKS, accused, at, healthy, watch
+from small_job import AT_REST, METRICS, WORKS, accused, at, healthy, watch
 
 BEGAN = 70
 
@@ -19,6 +19,36 @@ def test_one_metric_that_all_else_contradicts_names_no_machine_and_is_reported(m
     assert list(scores[-1].not_judged) == ["m02"]
     assert metric in scores[-1].not_judged["m02"]
     assert scores[BEGAN - 1].not_judged == {}
+
+
+PROFILED = (*METRICS, "gpu_tensor_activity_ratio", "gpu_memory_bandwidth_ratio")
+FIELDS = ("gpu_sm_activity_ratio", "gpu_tensor_activity_ratio", "gpu_memory_bandwidth_ratio")
+LINKS = ("nvlink_bandwidth_bytes_per_second", "rdma_throughput_bytes_per_second")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "share"),
+    [(FIELDS, 0.1), (FIELDS, 0.5), ((*FIELDS, LINKS[0]), 0.1), (LINKS, 0.25)],
+    ids=["fields-tenth", "fields-half", "fields-and-links-tenth", "links-quarter"],
+)
+def test_what_one_exporter_reads_is_one_word_and_the_rest_of_the_machine_contradicts_it(wrong: tuple[str, ...], share: float) -> None:
+    values_TMK = _profiled(BEGAN + 70)
+    values_TMK[BEGAN:, 2, [PROFILED.index(name) for name in wrong]] *= share
+    found, scores = watch(values_TMK, metrics=PROFILED)
+    assert found == []
+    assert all(name in scores[-1].not_judged["m02"] for name in wrong)
+
+
+def test_profiling_fields_that_fall_with_the_power_are_believed() -> None:
+    values_TMK = _profiled(BEGAN + 70)
+    values_TMK[BEGAN:, 2, [PROFILED.index(name) for name in (*FIELDS, *LINKS)]] *= 0.1
+    values_TMK[BEGAN:, 2, at("gpu_power_draw_watts")] *= 0.4
+    assert {verdict.machines for verdict in watch(values_TMK, metrics=PROFILED)[0]} == {("m02",)}
+
+
+def _profiled(rows: int) -> np.ndarray:
+    values_TMK, others_TMK = healthy(rows), healthy(rows, seed=4)[:, :, [0, 0]]
+    return np.concatenate([values_TMK, others_TMK * [0.5, 0.6]], axis=2)
 
 
 def test_a_machine_that_falls_in_all_it_does_and_stops_the_others_is_named() -> None:

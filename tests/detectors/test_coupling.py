@@ -18,6 +18,16 @@ def test_a_standstill_that_no_other_machine_feels_names_none() -> None:
     assert accused(values_TMK) == []
 
 
+@pytest.mark.parametrize(("clock", "congestion"), [(0.7, 1.0), (1.0, 0.01)], ids=["lower-clock-rate", "less-congestion"])
+def test_what_comes_with_standing_is_no_witness_of_a_standstill_that_no_other_machine_feels(clock: float, congestion: float) -> None:
+    values_TMK = healthy(BEGAN + 80)
+    others = [m for m in range(8) if m != 2]
+    rests_K = np.array([*AT_REST, clock, congestion])
+    values_TMK[BEGAN : BEGAN + 5][:, others] *= rests_K
+    values_TMK[BEGAN + 22 : BEGAN + 28, 2] *= rests_K
+    assert accused(values_TMK) == []
+
+
 @pytest.mark.parametrize("late_s", [60.0, 90.0, -60.0])
 def test_a_clock_that_is_a_minute_off_names_no_machine_at_a_stop_of_all(late_s: float) -> None:
     """Checkpoints have shown by how much it is off; then the job hangs for another reason."""

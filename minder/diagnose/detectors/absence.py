@@ -3,7 +3,8 @@
 Silence speaks only with a second witness, the peers: they stall when a machine is lost, or within a step or two. A silent exporter alone
 says nothing, and where many are silent it is the monitoring that is out. On some sites GPUs that wait for a lost machine look like GPUs
 that rest: a rest counts as a stall once it has lasted, and `verdicts.telemetry` evicts no machine while it may be an evaluation. Where no
-other machine is odd in a stall that has lasted, silence that began minutes before it is worth a page (`at_once_s`). M machines.
+other machine is odd in a stall that has lasted, silence that began minutes before it is worth a page (`at_once_s`). Where as many machines
+are heard for the first time as fall silent, within minutes, the job was started again without these: they were exchanged. M machines.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _SAYS = 2.5  # what the silence of a machine says whose peers have stalled: more
 _EARLIER_INTERVALS, _EARLIER_S, _LATER_S = 2.0, 5.0, 75.0  # the peers stall at most so long before and after its last sample
 _SAYS_LATE = 1.5  # what it says that fell silent longer before the stall,
 _EARLY_S, _STANDS_S = 240.0, 90.0  # at most by so much, once the stall has lasted so long and no other machine is odd
+_EXCHANGE_S = 300.0  # a start takes minutes
 _RESTS_S = 90.0  # a rest of all that lasts longer may be a stall: GPUs that wait for a lost machine are idle on some sites
 _WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
 _COMPUTING, _AS_EVER = 2, -0.1  # measures of what GPUs compute, at least; scaled: a fall of less is none
@@ -49,6 +51,8 @@ def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time
     if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stands_since_s >= _STANDS_S:
         later_M = phase.stands_since_s - fell_silent_M
         together_M = seen.silent_M & (later_M > 0.0) & (later_M < _EARLY_S)
+    if together_M.any() and _exchanged(memory, fell_silent_M[together_M]):
+        return none_M
     if together_M.any() and (_computes_on(memory, traits, phase) or _some_work_on(memory, traits, seen, phase)):
         return none_M
     if not phase.idle and not _tells_rest(memory, traits):
@@ -66,11 +70,23 @@ def _several_M(fell_silent_M: np.ndarray, seen: Seen) -> np.ndarray:
     return found_M
 
 
+def _exchanged(memory: Memory, fell_silent_X: np.ndarray) -> bool:
+    """As many machines joined within minutes of the time at which these fell silent."""
+    joined_s = memory["joined_M"]
+    near_M = (joined_s >= fell_silent_X.min() - _EXCHANGE_S) & (joined_s <= fell_silent_X.max() + _EXCHANGE_S)
+    return bool(np.count_nonzero(near_M) >= len(fell_silent_X))
+
+
 def at_once_s(phase: Phase, seen: Seen) -> float:
     """Silence that began before this did not stop the training at once: a reason to page, not to evict. inf while it does not stand:
     training that goes on without a silent machine never needed its exporter."""
     began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
-    return min(began_s) - _LATER_S - seen.interval_s if phase.stalled and began_s else inf
+    if not phase.stalled or not began_s:
+        return inf
+    late_s = _LATER_S + seen.interval_s
+    # where it was slow for long before it stood, what made it slow is not what made it stand
+    slow_first = phase.stands_since_s - phase.effect_since_s > late_s
+    return (phase.stands_since_s if slow_first else min(began_s)) - late_s
 
 
 def _tells_rest(memory: Memory, traits: TraitTable) -> bool:

@@ -1,8 +1,14 @@
-"""One metric against all others of its machine: an exporter's word, or a unit that has changed, and not the machine's fault.
+"""One metric, or one exporter's, against all else of its machine: an exporter's word, or a unit that has changed, and not the machine's
+fault.
 
 A machine that computes or sends far less does less in all ways at once. A fall of one metric while whatever else the machine does goes on,
 device for device, is that metric's own, and so is a rise to ten times as much: it accuses no machine, and whose exporter needs a look is
 reported. A link inside or outside of the machine may lose a part of its traffic alone, and a clock may fall alone, but not to a tenth.
+
+What is read at one place fails together (`TraitTable.sources`): the profiling fields of a GPU, or the traffic counters of its links. They
+confirm one another and are one word. While nothing is slowed, what is read at other places contradicts them: a GPU at a tenth of its
+activity does not draw the power that it drew, and a machine that sends a quarter per second while it computes as ever does not exist in
+a job whose machines wait for one another.
 K metrics, M machines, X machines that stand out.
 """
 
@@ -45,7 +51,7 @@ def contradicted(
         return fallen_KX
     if phase.effect >= _FELT and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
         return np.asarray(memory["contradicted_s_KM"][:, x] >= _STANDING_S)
-    found_KX = _contradicted_KX(traits, fallen_KX, apart_KX)
+    found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _FELT)
     if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
         found_KX &= ~traits.halts_K1
     _follow(memory, x, found_KX, gap_s)
@@ -75,25 +81,45 @@ def _follow(memory: Memory, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -
         memory.set_number("contradicted", float(any_now))
 
 
-def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray) -> np.ndarray:
-    """Mask (K, X): what else the machine does, device for device, hardly follows."""
+def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray, sources: bool) -> np.ndarray:
+    """Mask (K, X): what else the machine does, device for device, hardly follows. sources: what is read at the same place is no witness."""
     found_KX = np.zeros(fallen_KX.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
         units = (apart_KX[traits.falls_K1[:, 0]] < -UNIT).any() or (apart_KX[traits.works_K1[:, 0]] > UNIT).any()
         if not fallen_KX.any() and not units:
             return found_KX
     for members, witnesses in traits.doing:
-        known_KX = ~np.isnan(apart_KX[witnesses])
-        sum_X, count_X = np.nansum(apart_KX[witnesses], axis=0), known_KX.sum(axis=0)
+        sum_X, count_X = _sum(apart_KX, witnesses)
         for k in members:
             own_X = apart_KX[k]
             itself_X = ~np.isnan(own_X) if k in witnesses else np.zeros(len(own_X), dtype=bool)
             others_X = count_X - itself_X
             mean_X = (sum_X - np.where(itself_X, own_X, 0.0)) / np.maximum(others_X, 1)
             least = _CUT if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
-            deep_X = fallen_KX[k] | traits.falls_K1[k]
-            with np.errstate(invalid="ignore"):
-                falls_X = deep_X & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
-                rises_X = (own_X > UNIT) & (mean_X < _FOLLOWS * own_X) & traits.works_K1[k]
-            found_KX[k] = (falls_X | rises_X) & (others_X >= _WITNESSES)
+            found_KX[k] = (others_X >= _WITNESSES) & _alone_X(traits, k, (fallen_KX[k], own_X, mean_X), least)
+        for same in traits.sources if sources else ():
+            outside = [k for k in witnesses if not same[k]]
+            sum_X, count_X = _sum(apart_KX, outside)
+            mean_X, known_X = sum_X / np.maximum(count_X, 1), count_X >= _WITNESSES
+            broken_X = np.zeros(len(mean_X), dtype=bool)
+            for k in sorted((k for k in members if same[k]), key=lambda k: bool(traits.carries_K[k])):
+                least_X = np.where(broken_X, 0.0, _CUT) if traits.carries_K[k] else 0.0  # traffic that is read there goes with the rest
+                alone_X = known_X & _alone_X(traits, k, (fallen_KX[k], apart_KX[k], mean_X), least_X)
+                found_KX[k] |= alone_X
+                broken_X |= alone_X & ~traits.carries_K[k]
     return found_KX
+
+
+def _alone_X(traits: TraitTable, k: int, shows: tuple[np.ndarray, np.ndarray, np.ndarray], least: np.ndarray | float) -> np.ndarray:
+    """Mask (X,): metric k fell by more than `least`, or rose to ten times as much, and the mean of its witnesses did not follow. shows:
+    (whether it has plainly changed, its distance from the peers, the mean of the witnesses')."""
+    fallen_X, own_X, mean_X = shows
+    with np.errstate(invalid="ignore"):
+        falls_X = (fallen_X | traits.falls_K1[k]) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
+        rises_X = (own_X > UNIT) & (mean_X < _FOLLOWS * own_X) & traits.works_K1[k]
+    return np.asarray(falls_X | rises_X)
+
+
+def _sum(apart_KX: np.ndarray, rows: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """(X,): the sum of these metrics' distances, and how many of them are known."""
+    return np.nansum(apart_KX[rows], axis=0), (~np.isnan(apart_KX[rows])).sum(axis=0)

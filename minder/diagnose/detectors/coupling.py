@@ -2,10 +2,11 @@
 
 The machines of a job wait for each other: one that stands holds all others up within a step or two. Where one shows that nearly all that
 it computes and sends has ended, while the others' common level goes on as ever, its clock may be off: it shows a checkpoint that the
-others have behind them, or before them. Its evidence is held back for as long as a clock may be off; it is not dropped, and what ends
-unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up. A cause of slowness (a
-clock rate, errors, a link's width) is a witness, and where it is not known both what the others compute and what they send nothing is
-held back.
+others have behind them, or before them. Its evidence is held back for as long as a clock may be off, also while it comes back; it is not
+dropped, and what ends unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up. A
+cause of slowness (errors, congestion, a link's width) is a witness, but not what comes with standing, a lower clock rate or less
+congestion, nor what the machine has worked with for a minute.
+Where it is not known both what the others compute and what they send nothing is held back.
 K metrics, M machines.
 """
 
@@ -25,6 +26,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "felt_M": ("M", 0.0),  # 1: it has been down since a stop of all
     "held_M": ("M", 0.0),  # 1: what it showed in the last row was held back
     "down_M": ("M", 0.0),  # 1: it has been held back, and is still down
+    "witness_s_M": ("M", 0.0),  # seconds for which a cause of slowness had spoken before it stood
     "passed_M": ("M", 0.0),  # 1: since this row it is no longer, and no other has felt it
 }
 HELD_S = 120.0  # a clock is hardly farther off
@@ -33,14 +35,17 @@ _STANDS = -0.9  # scaled: what is left of a standstill, or less
 _DOWN = -0.3  # scaled: who does more has come back
 _TELLING = 2  # metrics of what machines do, at least: one that stands is a sensor, and not a machine
 _OTHERS = 3  # machines whose level is known
+_OLD_S = 60.0
+_OLD_S = 60.0  # a cause of slowness that had spoken for so long does not make a machine stand
 _LONG_S, _LONG_INTERVALS = 45.0, 3.0  # who has stood alone for longer has not stopped with all
 _FORGET_S = 200.0
 
 
 def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness_M: np.ndarray) -> np.ndarray:
-    """Mask (M,): whose standstill no other machine feels. To be asked once per row. witness_M: a cause of slowness speaks, too."""
+    """Mask (M,): whose standstill no other machine feels, or who comes back from one. To be asked once per row. witness_M: a cause of
+    slowness speaks, too."""
     does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
-    none_M = np.zeros(len(witness_M), dtype=bool)
+    none_M = np.zeros(len(seen.silent_M), dtype=bool)
     if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _OTHERS:
         return none_M
     own_M, known_M = _own_M(memory, phase, does_K)
@@ -49,6 +54,10 @@ def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness
     if stops:
         felt_M |= (own_M < STOOD) & (memory["alone_s_M"] < max(_LONG_S, _LONG_INTERVALS * seen.interval_s))
     memory["felt_M"] = felt_M.astype(np.float64)
+    if witness_M.any() or memory["witness_s_M"].any():
+        older_M = np.where(own_M > _DOWN, seen.gap_s, 0.0)
+        memory["witness_s_M"] = np.where(witness_M, np.minimum(memory["witness_s_M"] + older_M, _OLD_S), 0.0)
+        witness_M = witness_M & (memory["witness_s_M"] < _OLD_S)
     alone = not (stops or phase.grace or phase.effect >= _FELT or seen.outage)
     found_M = alone & (own_M < _STANDS) & (known_M >= _TELLING) & ~felt_M & ~witness_M & ~seen.silent_M
     if found_M.any() or memory["alone_s_M"].any():
@@ -58,7 +67,7 @@ def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness
     down_M = found_M | ((memory["down_M"] > 0.0) & (own_M < _DOWN))
     memory["passed_M"] = ((memory["down_M"] > 0.0) & ~down_M & (phase.effect < _FELT)).astype(np.float64)
     memory["down_M"] = down_M.astype(np.float64)
-    return np.asarray(found_M)
+    return np.asarray(down_M & alone)
 
 
 def _own_M(memory: Memory, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

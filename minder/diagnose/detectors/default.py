@@ -326,7 +326,9 @@ class DefaultDetector:
 
     def _held_M(self, deviants: Deviants, seen: Seen, phase: Phase) -> np.ndarray:
         witness_M = np.zeros(len(seen.silence_M), dtype=bool)
-        witness_M[deviants.machines_X] = (self._traits.causes_K1 & (deviants.counted_KX > _WITNESS)).any(axis=0)
+        traits = self._traits
+        causes_KX = traits.causes_K1 & ~traits.falls_K1 & (~traits.jams_K[:, None] | (deviants.z_KX > 0.0))
+        witness_M[deviants.machines_X] = (causes_KX & (deviants.counted_KX > _WITNESS)).any(axis=0)
         return coupling.held_M(self._memory, self._traits, phase, seen, witness_M)
 
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:

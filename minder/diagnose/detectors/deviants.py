@@ -138,6 +138,7 @@ def find_deviants(
     unfelt_K1 = traits.works_K1 & (phase.harm < _HARMS)
     harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
+    counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # who has less congestion than others is not what they wait for
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX
     counted_KX *= ~contradiction.contradicted(memory, traits, x, (fallen_KX, smooth_KX), (phase, gap_s))

@@ -25,6 +25,8 @@ FIELDS: dict[str, tuple[str, float]] = {
     "top_K": ("K", -np.inf),  # the highest value ever seen: a power cap, a full link; standing there is natural
     "lively_s": ("", -np.inf),  # time at which these three were last updated
     "heard_M": ("M", np.nan),  # time of the last row with any data
+    "began_s": ("", np.nan),  # time of the first row
+    "joined_M": ("M", np.nan),  # time of a machine's first data, where the others had been heard for long
     "row_s": ("", np.nan),  # time of the last row
     "gap_s": ("", np.nan),  # usual gap between rows
     "news_M": ("M", np.nan),  # time of the last row with news
@@ -41,6 +43,7 @@ _SELDOM_ROWS, _SELDOM_S = 1.5, 60.0  # a metric that changes so seldom, and no m
 _FROZEN_S, _FROZEN_INTERVALS, _FEW = 20.0, 4.0, 0.05  # what a machine does stands for so long while all others', but a few, moves
 _FREEZES = 2  # metrics of it, at least: one that stands is a sensor
 OUTAGE = 0.3  # share of the machines: if more are silent it is the monitoring
+_JOINS_S = 60.0  # after the first row: at first machines are heard one by one
 _HELD = 1.5  # usual times between a metric's changes, beyond which a value that repeats was seen again
 
 
@@ -90,11 +93,16 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     stuck_KM = _stuck(memory, traits, raw_KM) if repeating else None
     usable_KM = has_KM if stuck_KM is None else ~stuck_KM if has_KM is None else has_KM & ~stuck_KM
     since_news_M = _note_news(memory, time_s, news_M, gap_s)
+    if isnan(memory.number("began_s")):
+        memory.set_number("began_s", time_s)
+    unheard_M = np.isnan(memory["heard_M"])
     if present_M.all() or (has_KM is None and len(raw_KM)):
         memory["heard_M"] = np.full(len(present_M), time_s)
     else:
         heard_M = present_M if has_KM is None else present_M | has_KM.any(axis=0)
         memory["heard_M"] = np.where(heard_M, time_s, memory["heard_M"])
+    if unheard_M.any() and time_s - memory.number("began_s") >= _JOINS_S:
+        memory["joined_M"] = np.where(unheard_M & ~np.isnan(memory["heard_M"]), time_s, memory["joined_M"])
     interval_s = memory.number("usual_s")
     interval_s = gap_s if isnan(interval_s) else interval_s
     silence_M = time_s - memory["heard_M"]

@@ -135,6 +135,8 @@ class TraitTable:
         self.reaches_K1 = np.array([[t.family in REACHING] for t in traits], dtype=bool).reshape(-1, 1)
         self.falls_K1 = np.array([[t.falls] for t in traits], dtype=bool).reshape(-1, 1)
         self.doing = self._doing()
+        profiled_K = np.array([t.family == "activity" and t.activity for t in traits], dtype=bool) | (self.carries_K & ~self._between())
+        self.sources = (profiled_K, self.carries_K)  # what is read at one place: profiling fields, and the counters of links
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
         most_K1 = self._column([_ABSURD * m.high if m is not None else np.inf for m in bounds])
         self.limit_K1 = np.minimum(np.where(self.is_log_K1, np.float32(3e38), 1e9 * self.offset_K1), np.minimum(most_K1, np.float32(3e38)))
@@ -142,6 +144,10 @@ class TraitTable:
             [[m is not None and m.low > 0.0] for m in bounds], self._column([m.low if m else 0.0 for m in bounds]), -self.limit_K1
         )
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
+
+    def _between(self) -> np.ndarray:
+        """Mask (K,): traffic between machines, which the network card counts and not the GPU."""
+        return np.array([name.removesuffix(LOW).removesuffix(HIGH) == _BETWEEN for name in self.metrics], dtype=bool)
 
     def _doing(self) -> list[tuple[list[int], list[int]]]:
         """(what a machine does and its clock rate, what bears witness to it), as indices: machine, smallest device, largest."""
