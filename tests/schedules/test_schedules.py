@@ -170,8 +170,8 @@ def accuse_by_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of which nothing is known is taken for a faulty one."""
     from minder.act.controller import diagnosing
 
-    def concluded(machines: Any, rounds: Any, untested: Any) -> Any:
-        found = conclude(machines, rounds, untested)
+    def concluded(*tested: Any) -> Any:
+        found = conclude(*tested)
         item = ProbeJudgement("m1", "disk", "fail", "nothing was heard")
         return replace(found, failed={"m1": (item,)})
 
@@ -239,6 +239,18 @@ def test_a_job_without_min_machines_never_shrinks(scene: Any, schedule: Any, emp
     act = schedule.Action
     played = scene.play(schedule.Schedule(0, (act(1.0, "no_standby", "", 120.0), act(5.0, "ecc", "m1", 1))), empty_ledger)
     assert played.watch.broken == [] and set(sizes(played)) == {4}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_eviction_that_waited_for_a_standby_is_taken_up_when_one_returns(
+    scene: Any, schedule: Any, empty_ledger: Path, killed: bool
+) -> None:
+    """The machine's fault keeps for two minutes, a restart in place and a controller's death, without a person."""
+    act = schedule.Action
+    actions = (act(1.0, "no_standby", "", 120.0), act(5.0, "ecc", "m1", 1), *((act(60.0, "kill", "", 1, "write"),) if killed else ()))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == []
+    assert "m1" in set(played.watch.generations[0].values()) and "m1" not in set(played.watch.generations[-1].values())
 
 
 @pytest.mark.parametrize("skipped", [True, False])

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 
-__all__ = ["TIERS", "action_words", "cause_words", "ranks_words", "size_words", "sources_of", "tier_words", "verdict_words", "what_was_decided"]
+__all__ = [
+    "TIERS",
+    "action_words",
+    "cause_words",
+    "ranks_words",
+    "size_words",
+    "sources_of",
+    "tier_words",
+    "verdict_words",
+    "what_was_decided",
+]
 
 TIERS = {"evict": "evict (high confidence)", "page": "page (a person should look)", "watch": "watch (noted)"}
 _MACHINE = {
