@@ -185,12 +185,14 @@ def test_what_a_person_said_of_the_eviction_stands(ledger: Ledger) -> None:
     assert fold_machines(ledger.events(kinds=MACHINE_KINDS))["m1"].outcome == "no-fault-found"
 
 
-@pytest.mark.parametrize(("conclusive", "verdict"), [(True, "confirmed"), (False, None)])
-def test_a_sites_command_confirms_the_eviction_where_it_ran_to_its_end(ledger: Ledger, conclusive: bool, verdict: str | None) -> None:
+@pytest.mark.parametrize(("conclusive", "said", "verdict"), [(True, "status 3", "confirmed"), (False, "not tested: status 3", None)])
+def test_a_sites_command_says_something_of_the_machine_where_it_ran_to_its_end(
+    ledger: Ledger, conclusive: bool, said: str, verdict: str | None
+) -> None:
     fleet = FakeFleet()
     fleet.answers = [{"state": "failed", "detail": "status 3", "conclusive": conclusive}]
     evicted(ledger)
-    assert outcome(ledger, fleet, "m1") == ("failed", "status 3")
+    assert outcome(ledger, fleet, "m1") == ("failed", said)
     assert fold_machines(ledger.events(kinds=MACHINE_KINDS))["m1"].outcome == verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import secrets
 import socket
@@ -102,7 +103,10 @@ def test_a_caller_that_is_turned_away_does_not_take_the_peers_place() -> None:
         assert waits.result(30.0).state == other.state == "measured"
 
 
-def test_a_peer_that_never_comes_is_a_failure_of_the_contact_and_an_address_that_is_not_ours_is_none() -> None:
+def test_a_peer_that_never_comes_is_a_failure_of_the_contact_and_an_address_that_is_not_ours_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("minder.edge.probes.pair.thread_starved_s", lambda: 0.0)
     listener, caller = sides(free_port())
     assert measure({"pair": listener, "contact_s": 0.1}).detail.startswith("no contact within 0.1 s: 127.0.0.2 did not connect")
     assert measure({"pair": caller, "contact_s": 0.1}).state == "failed"
@@ -112,6 +116,14 @@ def test_a_peer_that_never_comes_is_a_failure_of_the_contact_and_an_address_that
     with socket.create_server((LISTENER, listener["port"])):
         assert measure({"pair": listener, "contact_s": 0.1}).state == "not_judged", "the port is taken"
     assert measure({}).state == "not_applicable"
+
+
+def test_a_machine_that_kept_the_test_waiting_says_nothing_of_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = itertools.count(step=60.0)
+    monkeypatch.setattr("minder.edge.probes.pair.thread_starved_s", lambda: next(waits))
+    listener, _ = sides(free_port())
+    found = measure({"pair": listener, "contact_s": 0.1})
+    assert found.state == "not_judged" and "waited 60 s for a processor; no contact within 0.1 s" in found.detail
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from minder.edge.probes import runner
 from minder.edge.probes.contract import PROBES, Probe, Program, find_program, find_programs
 from minder.edge.probes.runner import run_probe
+from minder.edge.probes.starved import starved_s
 from minder.model.errors import BadInputError
 from minder.model.probes import ProbeResult
 
@@ -75,7 +77,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
 time.sleep(600)
 """
     found = played(tmp_path, code, limit_s=1.0)
-    assert found.state == "not_judged" and found.detail.startswith("it did not end within 1 s and was killed")
+    assert found.state == "not_judged" and found.detail.startswith("it did not end within 1 s") and "killed" in found.detail
     pid = int((tmp_path / "pid").read_text())
     assert not alive(pid)
 
@@ -143,6 +145,31 @@ def test_an_order_cannot_lengthen_a_probes_limit(tmp_path: Path) -> None:
     path.write_text("import time; time.sleep(60)")
     found = asyncio.run(run_probe(Program(Probe("gemm", 2, "a test", 0.3), path), {}, limit_s=500.0))
     assert "within 0.3 s" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("starved", "most_s", "ends"),
+    [
+        pytest.param(20.0, 30.0, True, id="it waited for a processor"),
+        pytest.param(0.0, 30.0, False, id="it had one all the time"),
+        pytest.param(20.0, 0.1, False, id="an order's limit is kept"),
+    ],
+)
+def test_a_limit_is_longer_by_what_a_busy_machine_took(monkeypatch: pytest.MonkeyPatch, starved: float, most_s: float, ends: bool) -> None:
+    monkeypatch.setattr(runner, "starved_s", lambda pid: starved)
+    ended = asyncio.run(runner.run_child(["sleep", "0.3" if ends else "60"], 0.1, most_s=most_s))
+    assert (ended.status, ended.added_s) == ((0, 0.0) if ends else (None, 0.0))
+
+
+def test_what_waits_for_a_processor_is_counted_over_all_that_a_probe_started(tmp_path: Path) -> None:
+    for pid, threads, children in ((7, {7: 1.5, 8: 4.0}, "9"), (9, {9: 6.25}, ""), (10, {10: 99.0}, "")):
+        for thread, seconds in threads.items():
+            task = tmp_path / str(pid) / "task" / str(thread)
+            task.mkdir(parents=True)
+            (task / "schedstat").write_text(f"1000 {int(seconds * 1e9)} 3\n")
+            (task / "children").write_text(children if thread == pid else "")
+    assert starved_s(7, tmp_path) == 6.25
+    assert starved_s(11, tmp_path) == 0.0
 
 
 def test_every_probe_of_the_package_says_what_it_is() -> None:

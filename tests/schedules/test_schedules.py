@@ -241,6 +241,18 @@ def test_a_job_without_min_machines_never_shrinks(scene: Any, schedule: Any, emp
     assert played.watch.broken == [] and set(sizes(played)) == {4}
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_eviction_that_waited_for_a_standby_is_taken_up_when_one_returns(
+    scene: Any, schedule: Any, empty_ledger: Path, killed: bool
+) -> None:
+    """The machine's fault keeps for two minutes, a restart in place and a controller's death, without a person."""
+    act = schedule.Action
+    actions = (act(1.0, "no_standby", "", 120.0), act(5.0, "ecc", "m1", 1), *((act(60.0, "kill", "", 1, "write"),) if killed else ()))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == []
+    assert "m1" in set(played.watch.generations[0].values()) and "m1" not in set(played.watch.generations[-1].values())
+
+
 @pytest.mark.parametrize("skipped", [True, False])
 def test_a_standby_whose_probe_failed_takes_no_ranks(
     scene: Any, schedule: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch, skipped: bool

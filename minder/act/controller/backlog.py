@@ -1,4 +1,5 @@
-"""What was concluded and is not settled yet: the ledger cannot be written, the policy said "not now", or actions are paused.
+"""What was concluded and is not settled yet: the ledger cannot be written, the policy said "not now", actions are paused, or no standby is
+ready.
 
 Nothing of it is forgotten in silence. What became too old to act on is a page to a person, except where a person decided how long it
 waits (an operator who is asked, a pause). What is over by itself is dropped, with a line. The queue is bounded, and what falls out at its
@@ -7,6 +8,7 @@ far end is counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,12 +22,13 @@ from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.wire.codec import from_json
 
-__all__ = ["MOST", "Backlog", "Item", "concerned", "is_paused", "over_note", "overdue_page", "paused_items"]
+__all__ = ["MOST", "Backlog", "Item", "concerned", "held_items", "held_up", "is_paused", "outlives", "over_note", "overdue_page"]
 
 Item = tuple[Verdict, str]  # and its incident
 
 MOST = 1000
 _ACT_WITHIN_S = 900.0  # an older conclusion says nothing sure of the present
+_STANDBY_WITHIN_S = 86_400.0  # ... but what a machine said, or that it is lost, may wait so long for a standby
 _SEEN_S = 30.0  # by then a launcher has reported that the workers are dead
 
 
@@ -70,7 +73,7 @@ class Backlog:
     def take(self, now_s: float) -> tuple[dict[Item, Reason], list[tuple[Item, Reason]]]:
         """(what may be acted on and why it waited, what is too old for that and why it waited); both leave the queue."""
         items, self.items = self.items, {}
-        late = [(item, why) for item, why in items.items() if item[0].time_s <= now_s - _ACT_WITHIN_S and not _may_wait(item[0], why)]
+        late = [(item, why) for item, why in items.items() if now_s - item[0].time_s >= _act_within_s(item[0], why)]
         passed = {item for item, _ in late}
         return {item: why for item, why in items.items() if item not in passed}, late
 
@@ -78,6 +81,8 @@ class Backlog:
         """Why what has waited needs no decision any more; "" if it does. A job whose workers are dead has not recovered, even if no
         rule suspects a machine any more; what happened to a machine stays true."""
         verdict, fact = item[0], item[0].cause in FACTS
+        if why == "no_standby" and not set(verdict.machines) <= set(context.job.machines):
+            return "the job runs without it while a standby was waited for"
         if context.workers_dead:
             return ""
         if not fact and self._recovered_s.get(verdict.machines, verdict.time_s) > verdict.time_s:
@@ -90,32 +95,48 @@ class Backlog:
         return ""
 
 
-def _may_wait(verdict: Verdict, why: Reason) -> bool:
-    """A person decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now."""
-    return why == "awaiting_approval" or (why == "paused" and ASKED.isdisjoint(verdict.sources))
+def _act_within_s(verdict: Verdict, why: Reason) -> float:
+    """A person decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now. A machine comes
+    back when it is repaired, and what was said of another is as true then as it was."""
+    if why == "awaiting_approval" or (why == "paused" and ASKED.isdisjoint(verdict.sources)):
+        return math.inf
+    lasts = why == "no_standby" and (verdict.cause in FACTS or verdict.cause == "absence")
+    return _STANDBY_WITHIN_S if lasts else _ACT_WITHIN_S
 
 
-def paused_items(events: Iterable[LedgerEvent]) -> list[Item]:
-    """What an earlier controller left waiting for the end of a pause, from events of GENERATION_STARTED and DECISION of one job (pure). Of
-    what is no fact this controller waits for its own eyes."""
-    found: dict[str, Item] = {}
+def held_items(events: Iterable[LedgerEvent]) -> dict[Item, Reason]:
+    """What an earlier controller left waiting for the end of a pause or for a standby, and why, from events of GENERATION_STARTED and
+    DECISION of one job (pure). Of what is no fact this controller waits for its own eyes."""
+    found: dict[str, tuple[Item, Reason]] = {}
     for event in events:
         if event.kind == kinds.GENERATION_STARTED:
-            found.clear()
+            within = set((event.payload.get("rank_machine") or {}).values())
+            found = {name: held for name, held in found.items() if outlives(*held) and set(held[0][0].machines) <= within}
             continue
         try:
             decision = from_json(Decision, event.payload)
         except WireError:  # written by a version that knows more than this one
             continue
-        found.pop(event.incident or "", None)
-        if is_paused(decision) and event.incident is not None and decision.verdict.cause in FACTS:
-            found[event.incident] = (decision.verdict, event.incident)
-    return list(found.values())
+        incident = event.incident or ""
+        if decision.action != "restart" or not (incident in found and outlives(*found[incident])):
+            found.pop(incident, None)
+        if held_up(decision) and incident and decision.verdict.cause in FACTS:
+            found[incident] = ((decision.verdict, incident), decision.reason)
+    return dict(found.values())
 
 
 def is_paused(decision: Decision) -> bool:
-    """Reported once, and asked again when the pause or the maintenance ends."""
     return decision.reason == "paused" and decision.action == "page"
+
+
+def held_up(decision: Decision) -> bool:
+    """By what ends without a new conclusion: a pause, a maintenance, the want of a standby. Reported once, and asked again then."""
+    return decision.reason in ("paused", "no_standby") and decision.action == "page"
+
+
+def outlives(item: Item, why: Reason) -> bool:
+    """Whether the job's restart in place leaves it open: the machine that reported a fault is still in the job."""
+    return why == "no_standby" and item[0].cause in FACTS and bool(item[0].machines)
 
 
 def over_note(item: Item, why: str, now_s: float) -> Decision:

@@ -7,14 +7,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from minder.act.controller.approvals import Approvals, Turn
-from minder.act.controller.backlog import MOST, Item, concerned, is_paused, over_note, overdue_page, paused_items
+from minder.act.controller.backlog import (
+    MOST,
+    Item,
+    concerned,
+    held_items,
+    held_up,
+    is_paused,
+    outlives,
+    over_note,
+    overdue_page,
+)
 from minder.act.controller.failures import BlameWatch
 from minder.act.controller.stages import Stages, Tick
 from minder.act.controller.state import JobState
 from minder.act.policy.approval import awaits_answer
 from minder.act.policy.blame import Blame, attribute
+from minder.act.policy.case import Case
 from minder.act.policy.context import PolicyContext
-from minder.act.policy.limits import ASKED, HANG
+from minder.act.policy.limits import ASKED, HANG, ready_standbys
 from minder.act.policy.policy import RETRY_REASONS
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
@@ -64,9 +75,10 @@ class Deciding:
         self._tick.backlog.note(verdicts)
 
     def take_up(self) -> None:
-        """What an earlier controller was asked during a pause is asked again when it ends."""
+        """What an earlier controller was asked during a pause, or for want of a standby, is asked again when that ends."""
         events = self._ledger.events(job=self._state.name, kinds=(kinds.GENERATION_STARTED, kinds.DECISION))
-        self._tick.backlog.put(paused_items(events), "paused")
+        for item, why in held_items(events).items():
+            self._tick.backlog.put([item], why)
 
     def turn(self, now_s: float) -> None:
         """Write down what was concluded, hear what operators answered, decide, act."""
@@ -121,25 +133,34 @@ class Deciding:
                     self._stages.hung.ask_again()
                 late.pop(0)
             self._drop_over(left, context)
-            items = list(left)
+            waiting = {item: why for item, why in left.items() if why == "no_standby" and not self._has_standbys(item, history, context)}
+            items = [item for item in left if item not in waiting]
             decisions, undecided = self._ask_policy(items, history, context)
             for verdict, _ in items:
                 self._end_trials(verdict, history, context)
             decided = [item for item in items if item not in undecided]
             answers = [item for decision in decisions for item in concerned(decision, decided)]
-            left = {item: why for item, why in left.items() if item in answers or item in undecided}
+            left = {item: why for item, why in left.items() if item in answers or item in undecided or item in waiting}
             generation, settled = self._state.generation, list[Item]()
             for decision in decisions:
                 answered = concerned(decision, decided)
                 why = self._carry_out(decision, answered, waited)
                 if why is not None:
-                    backlog.put([item for item in answered if item not in settled], why)
+                    for item in answered:
+                        if item not in settled or outlives(item, why):
+                            backlog.put([item], _still(waited.get(item), why))
                 elif self._state.generation > generation:  # the job was started again: what it answered is not asked again
                     settled += answered
                 left = {item: why for item, why in left.items() if item not in answered}
         finally:
             for item, why in [*left.items(), *late]:
                 backlog.put([item], why)
+
+    def _has_standbys(self, item: Item, history: History, context: PolicyContext) -> bool:
+        """Whether what waits for standbys could have them now. A policy that raises here is asked, and raises there."""
+        verdict = item[0]
+        case = Case(verdict, "evict", "", history, context, self._stages.policy.config, verdict.machines)
+        return len(self._voice.guard("policy", functools.partial(ready_standbys, case), list(verdict.machines))) >= len(verdict.machines)
 
     def _ask_policy(
         self, items: Sequence[Item], history: History, context: PolicyContext
@@ -207,7 +228,7 @@ class Deciding:
             self._tick.backlog.put(turn.items)  # dead workers are started again without it
 
     def _carry_out(self, decision: Decision, items: Sequence[Item], waited: Mapping[Item, Reason]) -> Reason | None:
-        """Why it is to be asked again, where the answer is "not now". A pause is reported once."""
+        """Why it is to be asked again, where the answer is "not now". A pause, and the want of a standby, is reported once."""
         incidents = [incident for _, incident in items]
         if self._stages.recovery is not None:
             checked = self._recheck(decision)
@@ -216,8 +237,8 @@ class Deciding:
             decision = checked
         if _is_not_now(decision):
             return decision.reason
-        if is_paused(decision):
-            new = [item[1] for item in items if waited.get(item) != "paused"]
+        if held_up(decision):
+            new = [item[1] for item in items if waited.get(item) != decision.reason]
             if new:
                 self._note_decision(decision, new)
             return decision.reason
@@ -325,6 +346,11 @@ class Deciding:
             self._state.phase = "running"
             self._open_incidents(now_s)
             self._decide(now_s)
+
+
+def _still(before: Reason | None, why: Reason) -> Reason:
+    """What waited for a standby, and cannot be acted on at this very moment, waits for no other reason."""
+    return "no_standby" if before == "no_standby" and why in RETRY_REASONS else why
 
 
 def _is_not_now(decision: Decision) -> bool:

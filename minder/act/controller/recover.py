@@ -213,6 +213,8 @@ class Recovery:
         detail, undo = "workers restarted in place", ""
         if decision.size is not None and decision.joins:
             detail = f"{', '.join(decision.joins)} joined: the job {decision.size.words}"
+        if decision.update is not None:
+            detail = f"update {decision.update} of the job's code runs again"
         if decision.skip:
             detail, undo = f"batch {decision.skip} is left out", f"minder job skip {self._state.name} {decision.skip} --undo"
         if decision.action == "evict":

@@ -194,7 +194,8 @@ def _read(answer: Mapping[str, Any]) -> _Answer:
         results = from_json(tuple[ProbeResult, ...], answer.get("results") or ())
     except WireError as error:
         return _not_tested(f"its results cannot be read: {error}")
-    if not results and state not in ("passed", "failed"):
+    unfinished = state == "failed" and answer.get("conclusive") is False  # it was ended at its limit, or could not be run
+    if not results and (unfinished or state not in ("passed", "failed")):
         return _not_tested(detail)
     conclusive = state in ("passed", "failed") and answer.get("conclusive") is True
     return _Answer(None if results else state == "passed", detail, conclusive, results)

@@ -145,7 +145,7 @@ def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> B
         past = [item for item in history.failures if _counts(item, failure, context)]
         program = _program(failure, past, history, context)
         if program and _hangs_again(failure, past, program):
-            say = f"unknown: {program[0]}, and {failure.machine} hangs again: another machine takes its ranks to tell"
+            say = f"unknown: {program[0]}, and {failure.machine} hangs again: the program's, or two bad machines in turn"
             return Blame("unknown", (failure.machine,), say, seen=1)
         if program:
             return Blame("program", (), program[0], program[1], seen=len(_alike(past, failure)))
@@ -157,13 +157,13 @@ def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> B
         return Blame(_plain(verdict), verdict.machines, "no earlier failure speaks for the program")
     if len({failure.machine for failure in verdict.failures}) > 1:
         trouble: Trouble = "standstill" if verdict.kind == "job" else "machine"
-        return Blame(trouble, verdict.machines, "unknown, on several machines at once: remembered")
+        return Blame(trouble, verdict.machines, "unknown, on several machines at once")
     return _unknown(first, _here(past, first))
 
 
 def _unknown(first: Failure, here: Sequence[Failure]) -> Blame:
     if not here and first.sort != "nonfinite":
-        return Blame("unknown", (first.machine,), "unknown, seen for the first time: restarted in place and remembered")
+        return Blame("unknown", (first.machine,), "unknown whether the machine or the program: seen for the first time")
     why = f"failed before: {_shown(here)}" if here else "its rank's own gradient is not finite"
     say = f"unknown whether the machine or the program: {first.machine} {why}"
     return Blame("nan" if first.sort == "nonfinite" else "unknown", (first.machine,), say, seen=len(here))

@@ -21,6 +21,7 @@ from minder.model.probes import ProbeJudgement, ProbeResult
 __all__ = ["Diagnosis", "TestRound", "conclude", "doubtful"]
 
 _MOST_SHOWN = 3
+_JUDGED = ("pass", "slow", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,15 @@ class TestRound:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """failed: machine to the probes that found a fault of its own. shared: probe to the machines that it fails on, too many for a fault
-    of theirs. unconfirmed: machine to faults that a second look did not show. passed: probes that passed wherever they apply. unjudged:
+    of theirs. unconfirmed: machine to faults that a second look did not show; once: to those that had no second look, or none that was
+    judged. passed: probes that passed wherever they apply. unjudged:
     probe to the number of machines on which it is not judged. untested: machine to why nothing is known of it."""
 
     machines: int
     failed: Mapping[str, tuple[ProbeJudgement, ...]] = field(default_factory=dict)
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unconfirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    once: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     passed: frozenset[str] = frozenset()
     unjudged: Mapping[str, int] = field(default_factory=dict)
@@ -70,6 +73,7 @@ class Diagnosis:
         parts += [
             f"{', '.join(probes)} of {machine}: a fault that a second look did not show" for machine, probes in self.unconfirmed.items()
         ]
+        parts += [f"{', '.join(probes)} of {machine}: seen once, and no second look was judged" for machine, probes in self.once.items()]
         if not parts and self.passed:
             whole, count = not self.unjudged and not self.untested, f"{self.machines} machine{'' if self.machines == 1 else 's'}"
             parts = [f"all tests passed on {count}" if whole else f"no fault found by {', '.join(sorted(self.passed))}"]
@@ -94,13 +98,16 @@ def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Map
     tested = {one.machine for one in rounds}
     failed: dict[str, list[ProbeJudgement]] = {}
     unconfirmed: dict[str, list[str]] = {}
+    once: dict[str, list[str]] = {}
     for one in (one for one in rounds if one.number == 1):
         for item in _faults(one, slow):
-            sure = one.own_word(item.probe) or _again(one.machine, item.probe, rounds, slow)
-            if sure:
+            second = _second_look(one.machine, item.probe, rounds)
+            if one.own_word(item.probe) or (second is not None and item.probe in {again.probe for again in _faults(second, slow)}):
                 failed.setdefault(one.machine, []).append(item)
-            else:
+            elif second is not None:
                 unconfirmed.setdefault(one.machine, []).append(item.probe)
+            else:
+                once.setdefault(one.machine, []).append(item.probe)
     shared = _shared(failed, len(tested))
     own = {name: tuple(item for item in items if item.probe not in shared) for name, items in failed.items()}
     return Diagnosis(
@@ -108,6 +115,7 @@ def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Map
         failed={name: items for name, items in own.items() if items},
         shared=shared,
         unconfirmed={name: tuple(probes) for name, probes in unconfirmed.items()},
+        once={name: tuple(probes) for name, probes in once.items()},
         slow={} if slow else {name: probes for name in dict.fromkeys(one.machine for one in rounds) if (probes := _slow(name, rounds))},
         passed=_with(rounds, "pass") - _with(rounds, "fail", "slow", "not_judged"),
         unjudged=Counter(item.probe for one in rounds if one.number == 1 for item in one.judgements if item.verdict == "not_judged"),
@@ -124,9 +132,10 @@ def _faults(one: TestRound, slow: bool) -> list[ProbeJudgement]:
     return [item for item in one.judgements if item.verdict == "fail" or (slow and item.verdict == "slow")]
 
 
-def _again(machine: str, probe: str, rounds: Iterable[TestRound], slow: bool) -> bool:
-    """Whether the second look shows the same."""
-    return any(one.machine == machine and one.number == 2 and probe in {item.probe for item in _faults(one, slow)} for one in rounds)
+def _second_look(machine: str, probe: str, rounds: Iterable[TestRound]) -> TestRound | None:
+    """That came to a judgement of it; None where there was none."""
+    second = (one for one in rounds if (one.machine, one.number) == (machine, 2))
+    return next((one for one in second if any(item.probe == probe and item.verdict in _JUDGED for item in one.judgements)), None)
 
 
 def _shared(failed: Mapping[str, Sequence[ProbeJudgement]], tested: int) -> dict[str, tuple[str, ...]]:

@@ -20,9 +20,10 @@ from typing import Any
 
 from minder.edge.probes.contract import Finding, Probe
 from minder.edge.probes.hardware import cpu_facts, kernel_facts
-from minder.edge.probes.pair_link import ForeignCallersError, Link, NoContactError, meet
+from minder.edge.probes.pair_link import ForeignCallersError, Link, NoContactError, WrongBytesError, meet
 from minder.edge.probes.pair_order import PairOrder, parse_pair
 from minder.edge.probes.program import run
+from minder.edge.probes.starved import thread_starved_s
 from minder.model.probes import Measurement
 
 __all__ = ["BLOCK_BYTES", "PROBE", "measure"]
@@ -48,6 +49,7 @@ _MOST_ROUNDS, _ROUND_S, _ALL_S = 8, 2.0, 3.0  # of several rounds the best count
 _PIECE = 1 << 18
 _PINGS, _PING_BYTES = 40, 4096
 _CONTACT_S, _SILENCE_S = 15.0, 20.0
+_STARVED_SHARE = 0.5
 _HEAD = struct.Struct(">Q")
 
 
@@ -57,18 +59,34 @@ def measure(options: Mapping[str, Any]) -> Finding:
         return Finding("not_applicable", "it needs a peer: `minder job diagnose NAME --pairs` orders it on two machines")
     order = parse_pair(options["pair"])
     contact_s = min(float(options.get("contact_s", _CONTACT_S)), float(options.get("limit_s", PROBE.limit_s)) / 3.0)
+    patience = _Patience()
     try:
         with meet(order, contact_s, _SILENCE_S) as link:
-            return _exchange(link, order, options)
+            return _exchange(link, order, options, patience)
     except NoContactError as error:
-        return Finding("failed", f"no contact within {contact_s:g} s: {error}")
+        return patience.late(f"no contact within {contact_s:g} s: {error}")
     except ForeignCallersError as error:
         return Finding("not_judged", str(error))
     except OSError as error:
         return Finding("not_judged", f"it cannot use {order.own}:{order.port}: {error.strerror or error}")
 
 
-def _exchange(link: Link, order: PairOrder, options: Mapping[str, Any]) -> Finding:
+class _Patience:
+    """The limits of this test are times in which a machine answers, if it has a processor."""
+
+    def __init__(self) -> None:
+        self._begun_s, self._waited_s = time.monotonic(), thread_starved_s()
+
+    def late(self, detail: str, measures: tuple[Measurement, ...] = (), facts: Mapping[str, str] | None = None) -> Finding:
+        """One of them was passed: a fault of the link or of one of the two, unless this machine kept the test waiting for most of it."""
+        passed_s, waited_s = time.monotonic() - self._begun_s, thread_starved_s() - self._waited_s
+        if waited_s < _STARVED_SHARE * passed_s:
+            return Finding("failed", detail, measures, facts or {})
+        busy = f"this machine was busy: of {passed_s:.0f} s the test waited {waited_s:.0f} s for a processor; {detail}"
+        return Finding("not_judged", busy, measures, facts or {})
+
+
+def _exchange(link: Link, order: PairOrder, options: Mapping[str, Any], patience: _Patience) -> Finding:
     """What is known when the connection breaks is a fault of the link, or of one of the two."""
     measures: list[Measurement] = []
     facts = {"block": str(int(options.get("block_bytes", BLOCK_BYTES))), **cpu_facts(), **kernel_facts()}
@@ -82,9 +100,11 @@ def _exchange(link: Link, order: PairOrder, options: Mapping[str, Any]) -> Findi
         if has_torch and heard.get("torch") and not wrong and not theirs:
             facts |= _by_torch(link, order, measures)
     except OSError as error:
-        return Finding("failed", f"the connection with {order.peer} broke: {error.strerror or error}", tuple(measures), facts)
+        return patience.late(f"the connection with {order.peer} broke: {error.strerror or error}", tuple(measures), facts)
+    except WrongBytesError as error:
+        return Finding("failed", f"the all-gather with {order.peer} failed: {error}", tuple(measures), facts)
     except RuntimeError as error:  # torch.distributed: a time-out, a connection that it lost
-        return Finding("failed", f"the all-gather with {order.peer} failed: {str(error).splitlines()[0][:200]}", tuple(measures), facts)
+        return patience.late(f"the all-gather with {order.peer} failed: {str(error).splitlines()[0][:200]}", tuple(measures), facts)
     said = "; ".join(text for text in (wrong, f"the peer says: {theirs}" if theirs else "") if text)
     return Finding("failed" if said else "measured", said, tuple(measures), facts)
 

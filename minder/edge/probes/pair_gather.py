@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from minder.edge.probes.pair_link import Link
+from minder.edge.probes.pair_link import Link, WrongBytesError
 from minder.edge.probes.pair_order import PairOrder
 
 __all__ = ["Gathered", "all_gather", "interface_of"]
@@ -38,7 +38,7 @@ class Gathered:
 
 
 def all_gather(link: Link, order: PairOrder) -> Gathered:
-    """Raises RuntimeError where the collective fails or gathers wrong bytes, OSError where the connection breaks."""
+    """Raises RuntimeError where the collective fails, WrongBytesError, and OSError where the connection breaks."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(order.own) or "lo")
     os.environ.setdefault("NCCL_SOCKET_IFNAME", os.environ["GLOO_SOCKET_IFNAME"])
     import torch
@@ -73,7 +73,7 @@ def _gather_once(mine: Any, device: Any) -> float:
     seconds = time.perf_counter() - begun
     wrong = sum(int((block != rank + 1).sum()) for rank, block in enumerate(both))
     if wrong:
-        raise RuntimeError(f"{wrong} wrong bytes were gathered")
+        raise WrongBytesError(f"{wrong} wrong bytes were gathered")
     return 2.0 * float(mine.numel()) / seconds
 
 

@@ -36,6 +36,10 @@ class ForeignCallersError(Exception):
     """Callers without the secret took the place of the peer: nothing is known of the link."""
 
 
+class WrongBytesError(Exception):
+    """What was gathered is not what was sent."""
+
+
 class Link:
     """A TCP connection with frames: `say` and `hear` JSON documents, `send` and `read` plain bytes. Every method raises OSError where the
     connection breaks or the other side is silent for too long."""

@@ -2,6 +2,9 @@
 
 A crash, a time-out or an output that is no document is "not judged", with the reason: it is never a pass, and never a fault of the
 machine by itself.
+
+A probe's own limit is for a machine that is its own. Seconds in which it could run and had no processor (minder.edge.probes.starved) are
+added to it, up to MOST times the limit: a busy host is no finding. A limit that an order gives is the caller's patience, and is kept.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from minder.edge.probes.contract import Program
+from minder.edge.probes.starved import starved_s
 from minder.model.errors import WireError
 from minder.model.probes import ProbeResult, ProbeState
 from minder.model.resources import child_python_path
 from minder.wire.codec import from_json
 
-__all__ = ["Ended", "run_child", "run_probe"]
+__all__ = ["MOST", "Ended", "run_child", "run_probe"]
 
+MOST = 5.0  # times its limit: so long a probe has at most on a busy machine
+_WORTH_S = 0.1  # less than this is no longer added
 _LARGEST_BYTES = 1 << 20
 _TAIL_BYTES = 4000
 _LEFT_OPEN_S = 2.0
@@ -36,30 +42,33 @@ _JOBS_OWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADD
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a child ended. status: None where it was killed after its limit; negative: by that signal. error: its last line on standard
-    error. whole: it said no more than is read."""
+    error. whole: it said no more than is read. added_s: what its limit was made longer by, since it had to wait for a processor."""
 
     status: int | None
     output: bytes = b""
     error: str = ""
     whole: bool = True
+    added_s: float = 0.0
 
 
 async def run_probe(program: Program, options: Mapping[str, Any], *, limit_s: float | None = None, nice: int = 0) -> ProbeResult:
-    """Whatever the program does, a result: raises nothing of its own. limit_s: less than the probe's own limit, if given."""
+    """Whatever the program does, a result: raises nothing of its own. limit_s: an order's, which holds whatever the machine is busy
+    with; it lengthens the probe's own no further than a busy machine does."""
     probe = program.probe
-    limit_s = min(probe.limit_s, limit_s or probe.limit_s)
-    words = ["--json", "--options", "-", "--limit", f"{limit_s:g}", "--nice", str(nice)]
+    most_s = min(MOST * probe.limit_s, limit_s or math.inf)
+    limit_s = min(probe.limit_s, most_s)
+    words = ["--json", "--options", "-", "--limit", f"{most_s:g}", "--nice", str(nice)]
     started_s, begun = time.time(), time.monotonic()
-    ended = await run_child([sys.executable, "-P", str(program.path), *words], limit_s, json.dumps(dict(options)).encode())
+    ended = await run_child([sys.executable, "-P", str(program.path), *words], limit_s, json.dumps(dict(options)).encode(), most_s)
     found = _read(probe.name, probe.version, ended, limit_s)
     if nice and any(item.better in ("higher", "lower") for item in found.measures):
         found = replace(found, facts={**found.facts, "priority": "low"})  # speed beside other work compares with its like only
     return replace(found, sha256=program.sha256, started_s=started_s, seconds=round(time.monotonic() - begun, 3))
 
 
-async def run_child(command: Sequence[str], limit_s: float, text: bytes = b"") -> Ended:
+async def run_child(command: Sequence[str], limit_s: float, text: bytes = b"", most_s: float | None = None) -> Ended:
     """Runs until it ends or the limit is over, and then kills all that it started. Cancelled, it kills them too. text: on its standard
-    input, where it is seen by no other process of the machine; a few kilobytes."""
+    input, where it is seen by no other process of the machine; a few kilobytes. most_s: the limit where it has to wait for a processor."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -72,18 +81,32 @@ async def run_child(command: Sequence[str], limit_s: float, text: bytes = b"") -
     process.stdin.close()
     output, complaint = _Kept(_LARGEST_BYTES, first=True), _Kept(_TAIL_BYTES, first=False)
     reading = asyncio.ensure_future(asyncio.gather(output.read(process.stdout), complaint.read(process.stderr)))
-    late = False
+    allowed_s: float | None = None
     try:
-        await asyncio.wait_for(process.wait(), limit_s)
-    except TimeoutError:
-        late = True
+        allowed_s = await _outlasts(process, limit_s, limit_s if most_s is None else most_s)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
         await process.wait()
         await asyncio.wait({reading}, timeout=_LEFT_OPEN_S)  # what left the group may hold the pipes open
         reading.cancel()
-    return Ended(None if late else process.returncode, bytes(output.data), complaint.last_line(), output.whole)
+    status, added_s = (process.returncode, 0.0) if allowed_s is None else (None, allowed_s - limit_s)
+    return Ended(status, bytes(output.data), complaint.last_line(), output.whole, added_s)
+
+
+async def _outlasts(process: asyncio.subprocess.Process, limit_s: float, most_s: float) -> float | None:
+    """The seconds that it was allowed and did not end within; None where it ended. The more it had to wait for a processor, the more."""
+    begun, allowed_s = time.monotonic(), limit_s
+    while True:
+        try:
+            await asyncio.wait_for(process.wait(), begun + allowed_s - time.monotonic())
+        except TimeoutError:
+            longer_s = min(limit_s + starved_s(process.pid), most_s)
+            if longer_s < allowed_s + _WORTH_S:
+                return allowed_s
+            allowed_s = longer_s
+        else:
+            return None
 
 
 class _Kept:
@@ -110,7 +133,8 @@ def _read(name: str, version: int, ended: Ended, limit_s: float) -> ProbeResult:
     """The child's document as a record; where there is none, the reason."""
     said = f": {ended.error}" if ended.error else ""
     if ended.status is None:
-        return _unknown(name, version, f"it did not end within {limit_s:g} s and was killed{said}")
+        busy = f", with {ended.added_s:.0f} s more for a busy machine" if ended.added_s else ""
+        return _unknown(name, version, f"it did not end within {limit_s:g} s{busy}, and was killed{said}")
     if ended.status < 0:
         return _unknown(name, version, f"it was ended by {_signal_name(-ended.status)}{said}")
     if ended.status:

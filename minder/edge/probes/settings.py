@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minder.edge.probes.runner import run_child
+from minder.edge.probes.runner import MOST, run_child
 
 __all__ = ["Restored", "read_gpus", "restore", "save", "write_gpus"]
 
@@ -39,7 +39,7 @@ async def save(kinds: Sequence[str]) -> dict[str, Any] | str:
     """What stands now, or one line on why that is not known: then nothing that changes it may run."""
     if not kinds:
         return {}
-    ended = await run_child([sys.executable, "-P", __file__, "save"], _LIMIT_S)
+    ended = await run_child([sys.executable, "-P", __file__, "save"], _LIMIT_S, most_s=MOST * _LIMIT_S)
     try:
         return dict(json.loads(ended.output))
     except ValueError:
@@ -49,7 +49,7 @@ async def save(kinds: Sequence[str]) -> dict[str, Any] | str:
 async def restore(saved: Mapping[str, Any]) -> Restored:
     if not saved:
         return Restored()
-    ended = await run_child([sys.executable, "-P", __file__, "restore", json.dumps(dict(saved))], _LIMIT_S)
+    ended = await run_child([sys.executable, "-P", __file__, "restore", json.dumps(dict(saved))], _LIMIT_S, most_s=MOST * _LIMIT_S)
     try:
         found = json.loads(ended.output)
         return Restored(tuple(found["changed"]), tuple(found["failed"]))

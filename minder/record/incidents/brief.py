@@ -10,7 +10,7 @@ from minder.model.history import Approval
 from minder.record.incidents.endings import ENDS
 from minder.record.incidents.outlook import Outlook, outlook
 from minder.record.incidents.record import Incident
-from minder.record.incidents.words import cause_words, size_words
+from minder.record.incidents.words import cause_words, size_words, sources_of
 
 __all__ = ["RETURN", "Brief", "Undo", "as_it_is", "brief", "place_command", "returned_by", "undo_steps"]
 
@@ -102,7 +102,9 @@ def _now(incident: Incident, follows: Outlook, approvals: Sequence[Approval]) ->
             return f"An operator is asked whether to evict {', '.join(item.decision.machines)}: nothing is done before the answer."
         if item.state == "approved" and not item.closed:
             return f"The eviction of {', '.join(item.decision.machines)} is approved by {item.by}, not yet carried out."
-    cause = cause_words(incident.verdict.cause, bool(incident.machines)) if incident.verdict else "is in trouble"
+    cause = "is in trouble"
+    if incident.verdict:
+        cause = cause_words(incident.verdict.cause, bool(incident.machines), sources_of(incident.verdict))
     return f"{who if incident.machines else 'The job'} {cause}. {follows.what}"
 
 

@@ -12,7 +12,7 @@ from minder.model.history import Approval
 from minder.record.incidents.brief import as_it_is, brief
 from minder.record.incidents.record import Incident
 from minder.record.incidents.spans import format_span
-from minder.record.incidents.words import cause_words, size_words, tier_words
+from minder.record.incidents.words import cause_words, size_words, sources_of, tier_words
 from minder.wire.codec import to_json
 
 __all__ = ["AFTERWARDS", "describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
@@ -103,7 +103,7 @@ def _headline(incident: Incident) -> str:
     verdict = incident.verdict
     if verdict is None:
         return "no verdict is recorded"
-    blame = f"{', '.join(verdict.machines) or 'the job'} {cause_words(verdict.cause, bool(verdict.machines))}"
+    blame = f"{', '.join(verdict.machines) or 'the job'} {cause_words(verdict.cause, bool(verdict.machines), sources_of(verdict))}"
     unnamed = "" if verdict.machines or verdict.tier == "evict" else ", no machine to blame"
     return f"{blame}{unnamed} ({tier_words(verdict.tier, bool(verdict.machines))}, confidence {verdict.confidence:.2f})"
 

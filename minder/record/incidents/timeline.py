@@ -59,7 +59,9 @@ def _tier(payload: Payload) -> str:
 def _verdict(payload: Payload) -> str:
     if payload.get("kind") == "recovered":
         return f"recovered: {_names(payload)}"
-    blame = f"{_names(payload)} {cause_words(payload.get('cause'), bool(payload.get('machines')))}"
+    evidence = (item.get("source") for item in payload.get("evidence") or () if isinstance(item, Mapping))
+    sources = {*(payload.get("sources") or ()), *evidence}
+    blame = f"{_names(payload)} {cause_words(payload.get('cause'), bool(payload.get('machines')), sources)}"
     confidence = payload.get("confidence")
     sure = f", confidence {confidence:.2f}" if isinstance(confidence, float) else ""
     return f"{blame}: {_tier(payload)}{sure}"

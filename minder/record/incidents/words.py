@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 
-__all__ = ["TIERS", "action_words", "cause_words", "ranks_words", "size_words", "tier_words", "verdict_words", "what_was_decided"]
+__all__ = [
+    "TIERS",
+    "action_words",
+    "cause_words",
+    "ranks_words",
+    "size_words",
+    "sources_of",
+    "tier_words",
+    "verdict_words",
+    "what_was_decided",
+]
 
 TIERS = {"evict": "evict (high confidence)", "page": "page (a person should look)", "watch": "watch (noted)"}
 _MACHINE = {
@@ -26,6 +36,19 @@ _JOB = {
     "numeric": "computes wrong numbers",
     "unknown": "behaves unlike before",
 }
+# What no machine reported: an order, or a test, says it. The first that a verdict rests on counts.
+_SAID_OF_MACHINE = {
+    "order": "is to go by an operator's order",
+    "replay": "fails in the replays of the job",
+    "pairs": "is slow or faulty in pair tests",
+    "probes": "fails its tests",
+}
+_SAID_OF_JOB = {
+    "order": "is to start again by an operator's order",
+    "grow": "is to grow again",
+    "update": "is to run another version of its code",
+    "skip": "is to leave batches out",
+}
 _MOST_NAMED = 3  # who stands out, in one line
 _WHOLE = {
     "restart": "the job is started again in place",
@@ -35,13 +58,21 @@ _WHOLE = {
 _DONE = {"evict": "is evicted", "trial": "goes on trial", "page": "needs a person to look", "none": "stays: nothing is done"}
 
 
-def cause_words(cause: str | None, machine: bool = True) -> str:
-    """What a machine (or else the job) did, to follow its name; a newer version's word as it is.
+def cause_words(cause: str | None, machine: bool = True, sources: Iterable[str] = ()) -> str:
+    """What a machine (or else the job) did, to follow its name; a newer version's word as it is. sources: that the verdict rests on.
 
-    >>> cause_words("slowdown"), cause_words("slowdown", machine=False)
-    ('holds the others up', 'is slow')
+    >>> cause_words("slowdown"), cause_words("slowdown", machine=False), cause_words("explicit", sources=["probes"])
+    ('holds the others up', 'is slow', 'fails its tests')
     """
+    named, said = frozenset(sources), _SAID_OF_MACHINE if machine else _SAID_OF_JOB
+    if cause == "explicit" and (source := next((name for name in said if name in named), None)):
+        return said[source]
     return (_MACHINE if machine else _JOB).get(cause or "unknown", str(cause))
+
+
+def sources_of(verdict: Verdict) -> frozenset[str]:
+    """The rules and the kinds of evidence that it rests on."""
+    return frozenset((*verdict.sources, *(item.source for item in verdict.evidence)))
 
 
 def action_words(action: str) -> str:
@@ -90,7 +121,7 @@ def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
     why = _why(verdict)
     if "update" in verdict.sources:
         return f"the job is to run another version of its code: {why}"
-    what = f"{who} {cause_words(verdict.cause, bool(verdict.machines))}{f': {why}' if why else ''}"
+    what = f"{who} {cause_words(verdict.cause, bool(verdict.machines), sources_of(verdict))}{f': {why}' if why else ''}"
     return f"{what}; {tier_words(verdict.tier, bool(verdict.machines))}, confidence {verdict.confidence:.2f}"
 
 
@@ -106,6 +137,10 @@ def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:
     """What follows, with the incident to look it up by. Who and why was said with the verdict; here is why it is done or not."""
     who = ", ".join(decision.machines) or "the job"
     action = _WHOLE.get(decision.action) or f"{who} {_DONE.get(decision.action, decision.action)}"
+    if decision.action == "restart" and decision.update is not None:
+        action = f"the job goes back to update {decision.update} of its code"
+    elif decision.action == "restart" and decision.skip:
+        action = f"the job goes back, and leaves batch {decision.skip} out"
     action += size_words(decision)
     why = "" if decision.reason == "act" else f" ({decision.detail or decision.reason.replace('_', ' ')})"
     return f"{f'incident {incidents[0]}: ' if incidents else ''}{action}{why}"
