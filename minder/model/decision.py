@@ -51,6 +51,7 @@ Reason = Literal[
     "paused",
     "group_too_large",
     "no_standby",
+    "launcher_gone",
     "already_in_progress",
     "already_barred",
     "not_in_job",

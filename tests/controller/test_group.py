@@ -73,7 +73,7 @@ def test_a_group_larger_than_what_may_be_taken_is_a_page_and_nobody_goes(limit: 
     else:
         world.policy = replace(world.policy, **{limit: 0.25 if limit == "breaker_share" else 1})
     app = run(world)
-    assert decisions(world) == [("page", HELD, "group_too_large")]
+    assert decisions(world) == [("page", HELD, "no_standby" if limit == "standbys" else "group_too_large")]
     assert world.events(kinds.INTENT, kinds.BARRED) == [] and world.actuator.executed == []
     assert (app.state.barred, app.state.generation) == (set(), 1)
 
@@ -107,6 +107,6 @@ def test_a_group_whose_second_standby_goes_away_in_the_last_moment_stays_whole(w
 
     app.controller._stages.policy.decide = decide_then_lose_one
     world.tick(app, STALLS_AT + 20)
-    assert decisions(world) == [("page", HELD, "group_too_large")]
+    assert decisions(world) == [("page", HELD, "no_standby")]
     assert world.events(kinds.INTENT, kinds.BARRED) == [] and app.state.barred == set()
     app.close()

@@ -315,6 +315,25 @@ def test_no_standby_and_dead_workers_restarts_in_place(world: Any) -> None:
     assert "restarted in place" in result.payload["detail"]
 
 
+def test_dead_workers_wait_for_a_launcher_that_does_not_answer(world: Any) -> None:
+    """Its eviction is held up, and a generation could not start without it."""
+    world.policy = replace(world.policy, breaker_share=0.0)
+    world.workers_dead = True
+    world.script = after_first_steps(world)
+    app = world.app()
+    app.begin()
+    world.tick(app, 2)
+    world.fleet.launchers["m2"].answers = False
+    world.tick(app, 10)
+    assert app.state.generation == 1
+    reasons = [event.payload["reason"] for event in world.events(kinds.DECISION)]
+    assert reasons.count("launcher_gone") == 1, "it is said once"
+    world.fleet.launchers["m2"].answers = True
+    world.tick(app, 8)
+    assert app.state.generation == 2
+    app.close()
+
+
 def states(world: Any) -> list[tuple[str, str]]:
     with world.ledger() as ledger:
         return [(incident.state, incident.closed_by) for incident in ledger.incidents(job="llm")]

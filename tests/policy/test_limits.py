@@ -23,8 +23,8 @@ def test_a_group_goes_as_a_whole_or_not_at_all(case: Make, accuse: Accuse) -> No
     assert group_size(case(group, config=replace(config, max_evictions_per_hour=1, max_machines_per_hour=3))).action is None
     assert group_size(case(group, config=replace(config, max_machines_per_hour=2))).reason == "group_too_large"
     assert group_size(case(group, config=replace(config, breaker_share=0.25))).reason == "group_too_large"
-    ruling = group_size(case(group, standbys_ready=("s0", "s1")))
-    assert (ruling.action, ruling.reason) == ("page", "group_too_large")
+    few = case(group, standbys_ready=("s0", "s1"))
+    assert (group_size(few).action, standbys(few).reason) == (None, "no_standby"), "it waits for a third one"
     assert group_size(case(accuse("m0"), standbys_ready=())).action is None
 
 
@@ -98,7 +98,7 @@ def test_a_pipeline_group_of_eight_goes_by_default(case: Make, accuse: Accuse, e
     assert [stage(again).action for stage in (group_size, budgets, breaker)] == [None] * 3
     third = replace(now, history=History(actions=(evicted(*(f"g{n}" for n in range(16)), ago_s=700),)))
     assert budgets(third).reason == "budget_hour"
-    assert group_size(case(group, config=PolicyConfig(), job=job, largest_group=8, standbys_ready=ready[:7])).reason == "group_too_large"
+    assert standbys(case(group, config=PolicyConfig(), job=job, largest_group=8, standbys_ready=ready[:7])).reason == "no_standby"
 
 
 def test_the_breaker_counts_machines_within_its_window(case: Make, evicted: Evicted) -> None:

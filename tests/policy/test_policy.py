@@ -72,7 +72,7 @@ def test_a_group_that_what_is_left_does_not_cover_pages_whole(policy: Policy, co
     found = policy.decide([accuse("m1", "m2", "m3", confidence=0.8), accuse("m5", confidence=0.99)], History(), context)
     assert [(item.machines, item.action, item.reason) for item in found] == [
         (("m5",), "evict", "act"),
-        (("m1", "m2", "m3"), "page", "group_too_large"),
+        (("m1", "m2", "m3"), "page", "no_standby"),
     ]
 
 

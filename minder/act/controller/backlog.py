@@ -97,8 +97,8 @@ class Backlog:
 
 def _act_within_s(verdict: Verdict, why: Reason) -> float:
     """A person decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now. A machine comes
-    back when it is repaired, and what was said of another is as true then as it was."""
-    if why == "awaiting_approval" or (why == "paused" and ASKED.isdisjoint(verdict.sources)):
+    back when it is repaired, and what was said of another is as true then as it was; a job that is down is then started again."""
+    if why == "awaiting_approval" or (why in ("paused", "launcher_gone") and ASKED.isdisjoint(verdict.sources)):
         return math.inf
     lasts = why == "no_standby" and (verdict.cause in FACTS or verdict.cause == "absence")
     return _STANDBY_WITHIN_S if lasts else _ACT_WITHIN_S
@@ -130,8 +130,9 @@ def is_paused(decision: Decision) -> bool:
 
 
 def held_up(decision: Decision) -> bool:
-    """By what ends without a new conclusion: a pause, a maintenance, the want of a standby. Reported once, and asked again then."""
-    return decision.reason in ("paused", "no_standby") and decision.action == "page"
+    """By what ends without a new conclusion: a pause, a maintenance, the want of a standby or of a launcher. Reported once, and asked again
+    then."""
+    return (decision.reason in ("paused", "no_standby") and decision.action == "page") or decision.reason == "launcher_gone"
 
 
 def outlives(item: Item, why: Reason) -> bool:

@@ -89,6 +89,7 @@ def context_maker(
             expected_restart_s=restart_s(tracker, math.inf if watched is not None else state.generation_start_s),
             workers_dead=(dead and state.phase in ("running", "starting")) or state.phase == "suspended",
             machines_lost=lost,
+            by_launchers=watched is None,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
             suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
             remaining_s=remaining_s(tracker, work.total_steps, now_s),

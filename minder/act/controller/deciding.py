@@ -235,12 +235,12 @@ class Deciding:
             if checked is None:
                 return next((waited[item] for item in items if item in waited), "ledger_unavailable")
             decision = checked
-        if _is_not_now(decision):
-            return decision.reason
         if held_up(decision):
             new = [item[1] for item in items if waited.get(item) != decision.reason]
             if new:
                 self._note_decision(decision, new)
+            return decision.reason
+        if _is_not_now(decision):
             return decision.reason
         now_s = self._clock.now_s()
         if self._stages.recovery is not None and self._awaits_answer(decision, now_s):

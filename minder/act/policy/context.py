@@ -61,7 +61,8 @@ class PolicyContext:
     `suspects`: machines that were accused (page or evict) and when, in unix seconds; those named in this call are added.
     `in_progress`: the operation that is under way for this job. `other_jobs`: further jobs on each machine.
     `workers_dead`: a worker of the job is gone and the job cannot go on without a restart.
-    `machines_lost`: machines that do not answer: a restart in place cannot succeed while the job needs one of them.
+    `machines_lost`: machines whose launcher does not answer: a restart in place cannot succeed while the job needs one of them.
+    `by_launchers`: launchers of ours start the job's ranks.
     `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
     `remaining_s`: how long the job would still run; None: unknown.
     `ranks_fixed`: why ranks cannot move to other machines here; "" where they can.
@@ -93,6 +94,7 @@ class PolicyContext:
     suspects: Mapping[str, float] = field(default_factory=dict)
     workers_dead: bool = False
     machines_lost: frozenset[str] = frozenset()
+    by_launchers: bool = False
     speed_lost_share: float | None = None
     remaining_s: float | None = None
     engine_refuses: Mapping[str, str] = field(default_factory=dict)

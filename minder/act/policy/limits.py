@@ -22,6 +22,7 @@ __all__ = [
     "dry_run",
     "engine",
     "group_size",
+    "launchers",
     "ready_standbys",
     "shared_machine",
     "standbys",
@@ -38,18 +39,11 @@ _MOST_TOLD = 4
 
 
 def group_size(case: Case) -> Ruling:
-    """A group goes as a whole or not at all."""
+    """A group goes as a whole or not at all. For want of standbys it waits, as a single machine does (`standbys`)."""
     size = len(case.machines)
     if size < 2:
         return passes()
-    limits = {
-        "machines per hour": case.machine_limit,
-        "machines of the breaker": case.breaker_limit,
-        "standbys": len(ready_standbys(case)),
-    }
-    if size > limits["standbys"] and isinstance(fewer(case, ready_standbys(case)), Size):
-        del limits["standbys"]
-    for name, limit in limits.items():
+    for name, limit in (("machines per hour", case.machine_limit), ("machines of the breaker", case.breaker_limit)):
         if size > limit:
             return stops("page", "group_too_large", f"{size} machines to evict, but {limit} {name}: never half a group")
     return passes(f"pass, {size} machines")
@@ -136,6 +130,17 @@ def dry_run(case: Case) -> Ruling:
     """Last, so that its line says what would really have been done."""
     if case.config.dry_run:
         return stops("page", "dry_run", f"dry run: would evict {', '.join(case.machines)}; --act turns evictions on")
+    return passes()
+
+
+def launchers(case: Case) -> Ruling:
+    """A job starts again in place once the launchers of all its machines answer, or where one that is gone is replaced: until then a restart
+    would fail, and count."""
+    gone = sorted(case.context.machines_lost & set(case.context.job.machines)) if case.context.by_launchers else []
+    if gone:
+        more = f" and {len(gone) - _MOST_TOLD} more" if len(gone) > _MOST_TOLD else ""
+        said = f"no answer from the launcher of {', '.join(gone[:_MOST_TOLD])}{more}"
+        return stops("none", "launcher_gone", f"{said}: the job starts again once it answers, or without it")
     return passes()
 
 

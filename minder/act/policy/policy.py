@@ -85,10 +85,10 @@ _WHOLE_JOB: tuple[tuple[str, Stage], ...] = (  # no machine goes
 )
 DIAGNOSE_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_diagnose))
 REPLAY_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_replay))
-RESTART_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_restart))
-ROLLBACK_STAGES = (*_WHOLE_JOB, ("checkpoint", timing.readable), ("dry_run", limits.would_restart))
+RESTART_STAGES = (*_WHOLE_JOB, ("launchers", limits.launchers), ("dry_run", limits.would_restart))
+ROLLBACK_STAGES = (*_WHOLE_JOB, ("launchers", limits.launchers), ("checkpoint", timing.readable), ("dry_run", limits.would_restart))
 SKIP_STAGES = (
-    *_WHOLE_JOB, ("bound", skipping.bounded), ("checkpoint", skipping.saved_before), ("dry_run", skipping.would_skip)
+    *_WHOLE_JOB, ("launchers", limits.launchers), ("bound", skipping.bounded), ("checkpoint", skipping.saved_before), ("dry_run", skipping.would_skip)
 )  # fmt: skip
 _STAGES_OF_RUNG: dict[str, tuple[tuple[str, Stage], ...]] = {"rollback": ROLLBACK_STAGES, "skip_batch": SKIP_STAGES}
 _RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
@@ -96,7 +96,7 @@ _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
 _STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES, "replay": REPLAY_STAGES}
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
-RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval"})
+RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval", "launcher_gone"})
 
 
 class Policy:

@@ -22,7 +22,7 @@ _ALONE = {
     "breaker": "Nothing happens by itself: too many machines were evicted at once, which looks like a trouble of something they share.",
     "shared_domain": "Nothing happens by itself: several machines that share a rack or a switch are accused. Look at what they share.",
     "group_too_large": "Nothing happens by itself: the group to be evicted is too large. A person decides.",
-    "no_standby": "Nothing happens by itself: no standby is ready. Add one, or give a machine back.",
+    "no_standby": "It waits for a standby, and is decided again once one is ready. Add one, or give a machine back.",
     "already_barred": "Nothing happens by itself: the machine had been taken out already. Look how it came back.",
     "not_in_job": "Nothing happens by itself: the machine is not in the job now.",
     "shared_machine": "Nothing happens by itself: other jobs run on the machine too. A person decides.",
@@ -87,7 +87,7 @@ def _undecided(incident: Incident, pauses: tuple[Pause, ...], windows: tuple[Mai
         return Outlook("The policy decides at the controller's next tick, within seconds. Longer than that: look at the controller.")
     if decision.reason == "paused":
         return _paused(incident, decision, pauses, windows)
-    if decision.reason in ("cooldown", "already_in_progress"):
+    if decision.reason in ("cooldown", "already_in_progress", "launcher_gone"):
         return Outlook(f"Decided again by itself: {decision.detail}.")
     return Outlook(_ALONE.get(decision.reason, "A person should look."), None, True)
 
