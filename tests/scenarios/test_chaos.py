@@ -204,6 +204,22 @@ def test_steps_that_are_taken_again_are_those_in_flight_or_what_the_pages_promis
 
 
 @pytest.mark.parametrize(
+    ("out", "is_right"), [("m2 m3", True), ("m3 m0", True), ("m1 m3", False), ("m3", False)], ids=["neighbours", "around", "apart", "one"]
+)
+def test_two_faults_that_take_a_machine_and_its_backup_out_cost_what_was_not_on_a_disk(out: str, is_right: bool) -> None:
+    """Whatever hit them: a process that ended again and again, and beside it an Xid. The generation between them took no step."""
+    history, left = History(), out.split()
+    for generation, gone in enumerate((left[:0], left[:1], left), 1):
+        ranks = {str(rank): f"s{rank}" if name in gone else name for rank, name in enumerate(NAMES)}
+        history.add(kinds.GENERATION_STARTED, {"generation": generation, "rank_machine": ranks}, 100.0 + 20 * generation)
+    before = [Step(number, 1, 100.0 + number) for number in range(1, 36)]
+    after = [Step(number, 3, 170.0 + number) for number in range(31, 36)]
+    wounds = [Wound(number, "xid", (name,), faulty=True, begin_s=134.0) for number, name in enumerate(left)]
+    found = judging.judge(played(history, steps=[*before, *after], wounds=wounds))
+    assert found == ({} if is_right else {"at_most_one_step_lost": ["generation 3 took 5 steps again, 1 allowed"]})
+
+
+@pytest.mark.parametrize(
     ("changes", "rule"),
     [({"loss_error": "step 9"}, "equal_losses"), ({"stood_s": 61.0}, "never_stands_long"), ({"ended": ["a"]}, "controllers_live")],
 )
