@@ -116,14 +116,16 @@ def part(run: str, schedule: Sequence[Strike], options: argparse.Namespace, rows
 def shrunk(schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) -> int:
     """The shortest schedule that fails as the given one: by a rule that it broke. Status 0 where one was found."""
     size = Size(options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger)
-    tries = 0
+    looked, tries = f"shrink-{options.seed}-{int(time.time())}", 0  # a job finds nothing of an earlier one in its folder
 
     def rules_of(candidate: Sequence[Strike]) -> set[str]:
         nonlocal tries
         tries += 1
-        run = f"shrink-{options.seed}-{tries}"
+        run = f"{looked}-{tries}"
         end = play(candidate, size, options.out / run, options.seed, options.stand, lambda row: print(line(row), flush=True), whole=False)
         rows.add({"run": run, **end})
+        if not end["wrong"] and not options.keep:
+            shutil.rmtree(options.out / run, ignore_errors=True)
         print(f"try {tries}: {[strike.number for strike in candidate]} {end['end']} {end['wrong'] or 'right'}", flush=True)
         return set(end["broken"])
 

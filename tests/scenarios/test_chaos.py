@@ -127,6 +127,59 @@ def test_the_table_goes_on_where_it_was_left(tmp_path: Path) -> None:
     assert tables.Rows(tmp_path).is_over("7") and "| 7 | 2 | yes | 75 | 0.91 |" in (tmp_path / "chaos.md").read_text()
 
 
+def scripted(monkeypatch: pytest.MonkeyPatch, play: Any, out: Path, *words: str) -> int:
+    """bench/chaos.py as it is called, with a lab by hand."""
+    script: ModuleType = importlib.import_module("chaos")
+    monkeypatch.setattr(script, "play", play)
+    monkeypatch.setattr(sys, "argv", ["chaos.py", "--seed", "7", "--out", str(out), *words])
+    return int(script.main())
+
+
+def test_a_run_that_was_killed_goes_on_with_the_first_fault_that_has_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    struck: list[int] = []
+
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, stand_s: float, note: Any) -> dict[str, Any]:
+        for strikes in schedules.rounds(schedule):
+            numbers = [strike.number for strike in strikes]
+            if numbers[-1] >= 4 and not killed:
+                killed.append(True)
+                with (tmp_path / "chaos.jsonl").open("a") as log:
+                    log.write('{"run": "7", "numbers": [4')
+                raise KeyboardInterrupt
+            struck.extend(numbers)
+            row = {"kinds": [strike.kind for strike in strikes], "hit": [], "wrong": [], "recoveries": []}
+            note({"numbers": numbers, "at_s": 9, "step": 1, "step_s": 4.0, "steps_lost": 0, "stood_s": 4.0, **row})
+        return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": []}
+
+    killed: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        scripted(monkeypatch, play, tmp_path, "--until", "6")
+    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == 0
+    assert struck == [1, 2, 3, 4, 5, 6], "each once, and none left out"
+    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == 0 and len(struck) == 6, "a run that is over is not played again"
+
+
+def test_shrinking_writes_the_shortest_schedule_and_each_try_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, stand_s: float, note: Any, whole: bool) -> dict[str, Any]:
+        assert not out.exists(), "a job would go on from what lies there"
+        out.mkdir(parents=True)
+        folders.append(out)
+        broken = ["equal_losses"] if {2, 5} <= {strike.number for strike in schedule} else []
+        return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": broken, "broken": broken}
+
+    for _ in range(2):
+        assert scripted(monkeypatch, play, tmp_path, "--until", "6", "--shrink") == 0
+        monkeypatch.setattr("time.time", lambda begun_s=time.time(): begun_s + 5.0)
+    shortest = tmp_path / "shortest-7.jsonl"
+    assert [strike.number for strike in schedules.read(shortest.read_text())] == [2, 5]
+    assert sum(folder.exists() for folder in folders) < len(folders), "what was right leaves nothing"
+    assert scripted(monkeypatch, play, tmp_path / "b", "--schedule", str(shortest), "--until", "2", "--shrink") == 1, "it does not fail"
+
+
 class History:
     """A job's ledger by hand, an event a second."""
 
