@@ -11,6 +11,7 @@ What is not known is counted apart, and never for right.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -73,9 +74,13 @@ class TrackRecord:
     lost: Mapping[str, int] = field(default_factory=dict)
 
     def detection_quantile(self, share: float) -> float | None:
-        """The smallest of the detection times that so large a share of them does not pass; None without any."""
+        """The smallest of the detection times that so large a share of them does not pass; None without any.
+
+        >>> [TrackRecord(0.0, 9.0, tuple(range(1, count + 1))).detection_quantile(0.95) for count in (0, 1, 2, 20, 21)]
+        [None, 1, 2, 19, 20]
+        """
         known = self.detection_s
-        return known[min(len(known) - 1, int(share * len(known)))] if known else None
+        return known[max(0, math.ceil(share * len(known) - 1e-9) - 1)] if known else None
 
 
 @dataclass(slots=True)
