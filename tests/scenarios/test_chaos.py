@@ -60,12 +60,13 @@ def test_a_process_with_a_wrong_clock_sleeps_as_any_other_and_counts_time_as_any
     assert wall_s - time.time() == pytest.approx(120.0, abs=30.0) and steady_s == pytest.approx(time.monotonic(), abs=30.0)
 
 
-def test_a_page_that_no_standby_is_ready_is_answered_once_by_giving_back_what_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reason", ["no_standby", "group_too_large"])
+def test_a_page_that_too_few_stand_by_is_answered_once_by_giving_back_what_is_out(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three machines were hit, and two stood by: the shortest schedule is a dead link, and a pair that is lost beside it."""
     hurt: ModuleType = importlib.import_module("chaos_lab.hurt")
     events = [
         LedgerEvent(1, 0.0, kinds.BARRED, "llm", None, "evict-1", {"machine": "m3"}),
-        LedgerEvent(2, 1.0, kinds.DECISION, "llm", None, "evict-2", {"action": "page", "reason": "no_standby", "machines": ["m0"]}),
+        LedgerEvent(2, 1.0, kinds.DECISION, "llm", None, "evict-2", {"action": "page", "reason": reason, "machines": ["m0"]}),
     ]
     stage = SimpleNamespace(events=lambda *wanted: [event for event in events if event.kind in wanted], controllers={})
     person, returned = hurt.Hurt(stage, None), []
