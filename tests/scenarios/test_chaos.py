@@ -221,6 +221,15 @@ def test_an_eviction_is_right_while_its_machine_is_hurt_and_a_group_is_named_apa
     assert judging.judge(played(group, wounds=[wound])) == {"no_healthy_machine_evicted": ["over-evicted: m2 with m1"]}
 
 
+def test_a_round_in_which_a_machine_is_given_back_does_not_show_its_eviction_again() -> None:
+    accounts: ModuleType = importlib.import_module("chaos_lab.account")
+    history = History()
+    history.evicted("m1", 105.0, "op1")
+    history.add(kinds.UNBARRED, {"machine": "m1"}, 300.0, "i1")
+    shown = [[item["incident"] for item in accounts.recoveries(history.events, since_s, 400.0)] for since_s in (100.0, 290.0)]
+    assert shown == [["i1"], []]
+
+
 def test_what_is_done_twice_is_named() -> None:
     history = History()
     for time_s in (105.0, 109.0):
