@@ -19,6 +19,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="how many faults there are: one every so many seconds in this time")
     parser.add_argument("--every", default="60,120", help="seconds between two faults: from, to")
     parser.add_argument("--until", type=int, help="play up to this fault")
+    parser.add_argument("--end-after", type=float, default=inf, help="minutes after which nothing strikes, and the job is ended")
     parser.add_argument("--kinds", default="", help="only these, comma separated")
     parser.add_argument("--schedule", type=Path, help="a file of strikes, instead of what the seed draws")
     parser.add_argument("--shrink", action="store_true", help="look for the shortest schedule that fails; the given one is played first")
@@ -100,7 +102,7 @@ def part(run: str, schedule: Sequence[Strike], options: argparse.Namespace, rows
         rows.add({"run": run, **row})
         print(line(row), flush=True)
 
-    size = Size(options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger)
+    size = Size(options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger, 60.0 * options.end_after)
     folder.mkdir(parents=True)
     (folder / "schedule.jsonl").write_text(shown(left))
     end = play(left, size, folder, options.seed, options.stand, note)
@@ -114,14 +116,16 @@ def part(run: str, schedule: Sequence[Strike], options: argparse.Namespace, rows
 def shrunk(schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) -> int:
     """The shortest schedule that fails as the given one: by a rule that it broke. Status 0 where one was found."""
     size = Size(options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger)
-    tries = 0
+    looked, tries = f"shrink-{options.seed}-{int(time.time())}", 0  # a job finds nothing of an earlier one in its folder
 
     def rules_of(candidate: Sequence[Strike]) -> set[str]:
         nonlocal tries
         tries += 1
-        run = f"shrink-{options.seed}-{tries}"
+        run = f"{looked}-{tries}"
         end = play(candidate, size, options.out / run, options.seed, options.stand, lambda row: print(line(row), flush=True), whole=False)
         rows.add({"run": run, **end})
+        if not end["wrong"] and not options.keep:
+            shutil.rmtree(options.out / run, ignore_errors=True)
         print(f"try {tries}: {[strike.number for strike in candidate]} {end['end']} {end['wrong'] or 'right'}", flush=True)
         return set(end["broken"])
 

@@ -11,11 +11,13 @@ from prometheus_client.exposition import generate_latest
 
 from minder import __version__
 from minder.act.controller.status import status_age_s
+from minder.record.api.track_record import DEFINITIONS
 from serve.state import Service
 
 __all__ = ["render_gauges"]
 
 _TRACK_S = 30 * 86_400.0
+_PERIOD = "Of the last 30 days."
 
 
 def render_gauges(service: Service, sees: Callable[[str | None], bool]) -> bytes:
@@ -50,22 +52,24 @@ class _Sight(CollectorRegistry):
         until_s = self._service.clock.now_s()
         seen = {job for job in self._service.jobs.pasts() if self._sees(job)}
         found = self._service.track.record(until_s - _TRACK_S, until_s, seen)
-        times = GaugeMetricFamily(
-            "minder_service_detection_seconds", "From a fault to the verdict that names a machine; last 30 days.", labels=["quantile"]
-        )
+        times = GaugeMetricFamily("minder_service_detection_seconds", f"{DEFINITIONS['detection']} {_PERIOD}", labels=["quantile"])
         for quantile in (0.5, 0.95):
             if (seconds := found.detection_quantile(quantile)) is not None:
                 times.add_metric([f"{quantile:g}"], seconds)
         yield times
-        shares = GaugeMetricFamily("minder_service_track_record_share", "Share of what is known; last 30 days.", labels=["figure"])
-        counts = GaugeMetricFamily("minder_service_track_record_known", "Of how many that share is.", labels=["figure"])
+        meaning = " ".join(f"{figure}: {text}" for figure, text in DEFINITIONS.items() if figure != "detection")
+        shares = GaugeMetricFamily("minder_service_track_record_share", f"Share of what is known. {meaning} {_PERIOD}", labels=["figure"])
+        counts = GaugeMetricFamily("minder_service_track_record_known", "Of how many that figure is.", labels=["figure"])
         unknown = GaugeMetricFamily("minder_service_track_record_unknown", "Of how many it is not known yet.", labels=["figure"])
+        counts.add_metric(["detection"], len(found.detection_s))
+        unknown.add_metric(["detection"], found.undated)
         named = {"false_isolation": found.isolation, "recovery": found.recovery, "returned": found.returned, "signals": found.signals}
         for figure, share in named.items():
             if share.value is not None:
                 shares.add_metric([figure], share.value)
             counts.add_metric([figure], share.whole)
-            unknown.add_metric([figure], share.unknown)
+            if figure != "signals":  # what came while no controller ran cannot be counted, and is not 0
+                unknown.add_metric([figure], share.unknown)
         yield from (shares, counts, unknown)
 
     def _ages(self) -> Metric:

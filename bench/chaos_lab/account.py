@@ -12,13 +12,15 @@ __all__ = ["ettr", "recoveries"]
 
 
 def recoveries(events: Sequence[LedgerEvent], since_s: float, until_s: float) -> list[dict[str, Any]]:
-    """A row for each incident that anything was written of in the period: {incident, cause, action, reason, machines, lost_s, phases, ...}.
+    """A row for each incident that was not over before the period: {incident, cause, action, reason, machines, lost_s, phases, ...}.
     One that stopped no job has no phases."""
     account = account_jobs(events, 0.0, until_s)
     losses = {loss.incident.id: loss for job in account.jobs for loss in job.losses}
     heard = {event.incident for event in events if event.incident and since_s <= event.time_s <= until_s}
     rows = []
-    for incident in (incident for incident in account.incidents if incident.id in heard):
+    for incident in account.incidents:
+        if incident.id not in heard or (incident.closed_s is not None and incident.closed_s < since_s):
+            continue  # its machine was given back, which is written of it after its end
         decision, loss = incident.decision, losses.get(incident.id)
         rows.append({
             "incident": incident.id, "cause": "unknown" if incident.verdict is None else incident.verdict.cause, "state": incident.state,

@@ -23,6 +23,7 @@ __all__ = ["Hurt"]
 
 _RESTART_S = 2.0
 _ANSWER_S = 30.0  # so long after a page that no standby is ready, a person gives back what is out
+_TOO_FEW = ("no_standby", "group_too_large")  # the second: of several machines that go together
 _YOUNG_S = 60.0  # a controller that finds its ledger out of order when it starts may end; one that runs may not
 
 
@@ -91,7 +92,7 @@ class Hurt:
         """As the person whom a page calls: more machines were hit than stood by, and the job stands until one of them is given back."""
         now_s = time.time()
         for event in self.stage.events(kinds.DECISION):
-            if (event.payload.get("action"), event.payload.get("reason")) == ("page", "no_standby"):
+            if event.payload.get("action") == "page" and event.payload.get("reason") in _TOO_FEW:
                 self._paged_s.setdefault(event.id, now_s)
         due = [name for name, seen_s in self._paged_s.items() if now_s - seen_s >= _ANSWER_S]
         if due and self.barred():

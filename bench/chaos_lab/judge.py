@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from chaos_lab.steps import Step, restarts
 from chaos_lab.wound import Wound
+from minder.edge.cache.placement import place_backups
 from minder.model.history import LedgerEvent
+from minder.model.topology import Parallelism
 from minder.record.incidents import fold_incident, kinds
 
 __all__ = ["RULES", "Played", "by_incident", "judge"]
@@ -109,12 +111,15 @@ def no_incident_lost(played: Played) -> list[str]:
 
 
 def at_most_one_step_lost(played: Played) -> list[str]:
-    """One step, that in flight; of owner and backup together what was not on a disk yet; while a cache was away, the steps since then."""
+    """One step, that in flight; where owner and backup left together what no disk had yet; while a cache was away, the steps since."""
     wrong = []
+    started = {event.payload["generation"]: event.payload.get("rank_machine") or {} for event in played.of(kinds.GENERATION_STARTED)}
+    placed = {number: {int(rank): str(machine) for rank, machine in ranks.items()} for number, ranks in started.items()}
     for restart in restarts(played.steps):
         allowed = 1
         recent = [wound for wound in played.wounds if wound.begin_s <= restart.time_s]
-        if any(wound.kind in _PAIR_KINDS and wound.begin_s > restart.time_s - restart.stood_s - 5.0 for wound in recent):
+        hit = any(wound.kind in _PAIR_KINDS and wound.begin_s > restart.time_s - restart.stood_s - 5.0 for wound in recent)
+        if hit or _pair_left(placed.get(restart.before, {}), placed.get(restart.generation, {})):
             allowed = played.flush_every + 1
         away = [wound.step for wound in recent if wound.kind in _CACHE_KINDS and _away(wound, restart.time_s - restart.stood_s)]
         if away:
@@ -147,6 +152,14 @@ RULES = {
 def _hurt(wound: Wound, machine: str, time_s: float) -> bool:
     end_s = float("inf") if wound.end_s is None else wound.end_s + _SETTLE_S
     return wound.faulty and machine in wound.machines and wound.begin_s - _EARLY_S <= time_s <= end_s
+
+
+def _pair_left(before: Mapping[int, str], after: Mapping[int, str]) -> bool:
+    """Whether a machine and the one with its backup are both out of the job, between two generations that stepped."""
+    gone = set(before.values()) - set(after.values())
+    if not after or len(gone) < 2:
+        return False
+    return any(before[rank] in gone and before[peer] in gone for rank, peer in place_backups(Parallelism(data=len(before)), before).items())
 
 
 def _away(wound: Wound, time_s: float) -> bool:

@@ -51,6 +51,8 @@ def play(schedule: Sequence[Strike], size: Size, out: Path, seed: int, stand_s: 
         try:
             run.wait("the first steps", lambda: run.steps.step >= 5)
             for strikes in rounds(schedule):
+                if time.time() - run.began_s > size.for_s:
+                    break
                 row = run.round(strikes)
                 note(row)
                 if row["wrong"] and not whole:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,14 @@ _POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the lab. ledger: a URL, "" for SQLite on a small disk."""
+    """Of the lab. ledger: a URL, "" for SQLite on a small disk. for_s: no fault strikes after so long, and the job is ended."""
 
     machines: int = 6
     standbys: int = 3
     step_seconds: float = 0.5
     telemetry: str = "auto"
     ledger: str = ""
+    for_s: float = inf
 
 
 class ChaosStage(Stage):

@@ -21,8 +21,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A generation that took steps after another. lost: steps of those before it that it took again."""
+    """A generation that took steps after another, `before`. lost: steps of those before it that it took again."""
 
+    before: int
     generation: int
     time_s: float
     lost: int
@@ -71,13 +72,14 @@ def restarts(taken: Sequence[Step]) -> list[Restart]:
     """Every change of generation among the steps.
 
     >>> restarts([Step(1, 1, 0.0), Step(2, 1, 1.0), Step(3, 1, 2.0), Step(3, 2, 9.0)])
-    [Restart(generation=2, time_s=9.0, lost=1, stood_s=7.0)]
+    [Restart(before=1, generation=2, time_s=9.0, lost=1, stood_s=7.0)]
     """
     found, highest = [], 0
     for before, after in itertools.pairwise(taken):
         highest = max(highest, before.step)
         if after.generation != before.generation:
-            found.append(Restart(after.generation, after.time_s, max(0, highest - after.step + 1), round(after.time_s - before.time_s, 2)))
+            lost, stood_s = max(0, highest - after.step + 1), round(after.time_s - before.time_s, 2)
+            found.append(Restart(before.generation, after.generation, after.time_s, lost, stood_s))
     return found
 
 

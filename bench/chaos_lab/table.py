@@ -19,7 +19,10 @@ class Rows:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "chaos.jsonl"
         text = self.path.read_text() if self.path.exists() else ""
-        self.rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        whole = text[: text.rfind("\n") + 1]  # a run that was killed while it wrote has no row of that round
+        if whole != text:
+            self.path.write_text(whole)
+        self.rows: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
 
     def of(self, run: str) -> list[dict[str, Any]]:
         return [row for row in self.rows if row["run"] == run]

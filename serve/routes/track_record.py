@@ -61,6 +61,7 @@ def _figures(found: TrackRecord) -> TrackRecordFigures:
         recovery=_known(found.recovery),
         with_person=found.with_person,
         returned=_known(found.returned),
+        returned_again=found.again,
         signals=_known(found.signals),
         lost=found.lost,
     )

@@ -131,6 +131,15 @@ def test_tests_while_the_job_stands_are_no_recovery_of_their_own(past: Past) -> 
     assert past.record().recovery == Share(1, 1)
 
 
+@pytest.mark.parametrize("source", ["update", "grow", "skip", "stall"])
+def test_a_restart_that_is_asked_of_a_job_that_works_recovers_nothing(past: Past, source: str) -> None:
+    decision = {"action": "restart", "verdict": {"kind": "job", "sources": [source]}}
+    past.ledger.intend("restart-a", {"action": "restart", "machines": [], "decision": decision}, job="llm", incident="a", time_s=10.0)
+    past.write(kinds.GENERATION_STARTED, 12.0, "a", generation=2)
+    past.step(20.0, "a")
+    assert past.record().recovery == (Share(1, 1) if source == "stall" else Share(0, 0))
+
+
 def test_a_machine_that_is_evicted_within_a_week_of_its_return_was_returned_wrongly(past: Past) -> None:
     for index, machine in enumerate(("m1", "m2", "m3")):
         past.act(machine, f"evict-{index}", 10.0, machine=machine)
@@ -138,8 +147,9 @@ def test_a_machine_that_is_evicted_within_a_week_of_its_return_was_returned_wron
     past.act("m2-again", "evict-9", DAY_S, machine="m2")
     past.act("m3-again", "evict-10", 100.0 + WATCHED_S + DAY_S, machine="m3")  # a week later: another fault
     past.write(kinds.UNBARRED, 100.0, None, machine="never-evicted", by="alice")
-    assert past.record(until_s=2 * DAY_S).returned == Share(0, 1, 2)
-    assert past.record(until_s=100.0 + WATCHED_S).returned == Share(2, 3)
+    early, later = past.record(until_s=2 * DAY_S), past.record(until_s=100.0 + WATCHED_S)
+    assert (early.returned, early.again) == (Share(0, 0, 3), 1), "a share of those alone that failed early would be 0 %"
+    assert (later.returned, later.again) == (Share(2, 3), 0)
 
 
 def test_lost_signals_are_counted_by_why(past: Past) -> None:

@@ -174,8 +174,14 @@ def test_every_time_says_where_it_is_from(published: Published) -> None:
     assert (kinds["in_place"], kinds["wake"], kinds["detect_hang"], kinds["recur"]) == ("site", "published", "lab", "assumed")
     assert all(item["where"] for item in document["times"])
     notes = "\n".join(plan_notes(scales, site, 1))
-    for said in ("Simulated, not measured", "measured in our lab: detect_exit", "that you gave: in_place 40, save_share 0.002",
-                 "that others published: wake", "beyond 1,024 machines"):  # fmt: skip
+    for said in (
+        "Simulated, not measured",
+        "measured in our lab: detect_exit",
+        "that you gave: in_place 40, save_share 0.002",
+        "that others published: wake",
+        "beyond 1,024 machines",
+        "9,600 GPUs: 63 in the whole run, 8 in a day, 4 in an hour",
+    ):
         assert said in notes
     assert outcomes[0].lost["save"] == pytest.approx(0.002 / 3, abs=1e-4)
     assert len(plan_rows(outcomes)) == 1 + len(variants())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from minder.model.errors import BadInputError
 from minder.model.evidence import Evidence
 from minder.offline.reliability.page import render_report, write_report
 from minder.offline.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL
+from minder.record.api.track_record import DEFINITIONS
 from minder.record.incidents import kinds
 
 ATTACK = '<script>alert("x")</script>$\\frac{'
@@ -50,6 +52,7 @@ def test_the_page_tells_the_story_and_needs_nothing_from_elsewhere(story: Any) -
     assert f"m2 2 stall 1 unknown, 1 no-fault-found {first}, {second}" in text
     assert "3 evictions, and 0 in a dry run. 1 of 1 examined had no fault; of 2 the outcome is unknown" in text
     assert "it stands still" in text
+    assert all(meaning in unescape(text) for meaning in DEFINITIONS.values()), "each figure stands beside its definition"
     assert "too short a time to say anything of a day" in text and "with the rate" not in text
 
 

@@ -60,12 +60,13 @@ def test_a_process_with_a_wrong_clock_sleeps_as_any_other_and_counts_time_as_any
     assert wall_s - time.time() == pytest.approx(120.0, abs=30.0) and steady_s == pytest.approx(time.monotonic(), abs=30.0)
 
 
-def test_a_page_that_no_standby_is_ready_is_answered_once_by_giving_back_what_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reason", ["no_standby", "group_too_large"])
+def test_a_page_that_too_few_stand_by_is_answered_once_by_giving_back_what_is_out(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three machines were hit, and two stood by: the shortest schedule is a dead link, and a pair that is lost beside it."""
     hurt: ModuleType = importlib.import_module("chaos_lab.hurt")
     events = [
         LedgerEvent(1, 0.0, kinds.BARRED, "llm", None, "evict-1", {"machine": "m3"}),
-        LedgerEvent(2, 1.0, kinds.DECISION, "llm", None, "evict-2", {"action": "page", "reason": "no_standby", "machines": ["m0"]}),
+        LedgerEvent(2, 1.0, kinds.DECISION, "llm", None, "evict-2", {"action": "page", "reason": reason, "machines": ["m0"]}),
     ]
     stage = SimpleNamespace(events=lambda *wanted: [event for event in events if event.kind in wanted], controllers={})
     person, returned = hurt.Hurt(stage, None), []
@@ -127,6 +128,59 @@ def test_the_table_goes_on_where_it_was_left(tmp_path: Path) -> None:
     assert tables.Rows(tmp_path).is_over("7") and "| 7 | 2 | yes | 75 | 0.91 |" in (tmp_path / "chaos.md").read_text()
 
 
+def scripted(monkeypatch: pytest.MonkeyPatch, play: Any, out: Path, *words: str) -> int:
+    """bench/chaos.py as it is called, with a lab by hand."""
+    script: ModuleType = importlib.import_module("chaos")
+    monkeypatch.setattr(script, "play", play)
+    monkeypatch.setattr(sys, "argv", ["chaos.py", "--seed", "7", "--out", str(out), *words])
+    return int(script.main())
+
+
+def test_a_run_that_was_killed_goes_on_with_the_first_fault_that_has_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    struck: list[int] = []
+
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, stand_s: float, note: Any) -> dict[str, Any]:
+        for strikes in schedules.rounds(schedule):
+            numbers = [strike.number for strike in strikes]
+            if numbers[-1] >= 4 and not killed:
+                killed.append(True)
+                with (tmp_path / "chaos.jsonl").open("a") as log:
+                    log.write('{"run": "7", "numbers": [4')
+                raise KeyboardInterrupt
+            struck.extend(numbers)
+            row = {"kinds": [strike.kind for strike in strikes], "hit": [], "wrong": [], "recoveries": []}
+            note({"numbers": numbers, "at_s": 9, "step": 1, "step_s": 4.0, "steps_lost": 0, "stood_s": 4.0, **row})
+        return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": []}
+
+    killed: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        scripted(monkeypatch, play, tmp_path, "--until", "6")
+    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == 0
+    assert struck == [1, 2, 3, 4, 5, 6], "each once, and none left out"
+    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == 0 and len(struck) == 6, "a run that is over is not played again"
+
+
+def test_shrinking_writes_the_shortest_schedule_and_each_try_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, stand_s: float, note: Any, whole: bool) -> dict[str, Any]:
+        assert not out.exists(), "a job would go on from what lies there"
+        out.mkdir(parents=True)
+        folders.append(out)
+        broken = ["equal_losses"] if {2, 5} <= {strike.number for strike in schedule} else []
+        return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": broken, "broken": broken}
+
+    for _ in range(2):
+        assert scripted(monkeypatch, play, tmp_path, "--until", "6", "--shrink") == 0
+        monkeypatch.setattr("time.time", lambda begun_s=time.time(): begun_s + 5.0)
+    shortest = tmp_path / "shortest-7.jsonl"
+    assert [strike.number for strike in schedules.read(shortest.read_text())] == [2, 5]
+    assert sum(folder.exists() for folder in folders) < len(folders), "what was right leaves nothing"
+    assert scripted(monkeypatch, play, tmp_path / "b", "--schedule", str(shortest), "--until", "2", "--shrink") == 1, "it does not fail"
+
+
 class History:
     """A job's ledger by hand, an event a second."""
 
@@ -167,6 +221,15 @@ def test_an_eviction_is_right_while_its_machine_is_hurt_and_a_group_is_named_apa
     assert judging.judge(played(group, wounds=[wound])) == {"no_healthy_machine_evicted": ["over-evicted: m2 with m1"]}
 
 
+def test_a_round_in_which_a_machine_is_given_back_does_not_show_its_eviction_again() -> None:
+    accounts: ModuleType = importlib.import_module("chaos_lab.account")
+    history = History()
+    history.evicted("m1", 105.0, "op1")
+    history.add(kinds.UNBARRED, {"machine": "m1"}, 300.0, "i1")
+    shown = [[item["incident"] for item in accounts.recoveries(history.events, since_s, 400.0)] for since_s in (100.0, 290.0)]
+    assert shown == [["i1"], []]
+
+
 def test_what_is_done_twice_is_named() -> None:
     history = History()
     for time_s in (105.0, 109.0):
@@ -201,6 +264,22 @@ def test_steps_that_are_taken_again_are_those_in_flight_or_what_the_pages_promis
     wound = Wound(1, kind, ("m1",), begin_s=140.5, step=34 if kind == "cache-killed" else 40)
     found = judging.judge(played(History(), steps=[*before, *after], wounds=[wound]))
     assert (found == {}) == is_right, found
+
+
+@pytest.mark.parametrize(
+    ("out", "is_right"), [("m2 m3", True), ("m3 m0", True), ("m1 m3", False), ("m3", False)], ids=["neighbours", "around", "apart", "one"]
+)
+def test_two_faults_that_take_a_machine_and_its_backup_out_cost_what_was_not_on_a_disk(out: str, is_right: bool) -> None:
+    """Whatever hit them: a process that ended again and again, and beside it an Xid. The generation between them took no step."""
+    history, left = History(), out.split()
+    for generation, gone in enumerate((left[:0], left[:1], left), 1):
+        ranks = {str(rank): f"s{rank}" if name in gone else name for rank, name in enumerate(NAMES)}
+        history.add(kinds.GENERATION_STARTED, {"generation": generation, "rank_machine": ranks}, 100.0 + 20 * generation)
+    before = [Step(number, 1, 100.0 + number) for number in range(1, 36)]
+    after = [Step(number, 3, 170.0 + number) for number in range(31, 36)]
+    wounds = [Wound(number, "xid", (name,), faulty=True, begin_s=134.0) for number, name in enumerate(left)]
+    found = judging.judge(played(history, steps=[*before, *after], wounds=wounds))
+    assert found == ({} if is_right else {"at_most_one_step_lost": ["generation 3 took 5 steps again, 1 allowed"]})
 
 
 @pytest.mark.parametrize(

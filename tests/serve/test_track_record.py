@@ -7,6 +7,7 @@ from collections.abc import Callable
 import httpx
 
 from minder.ingest.sources.exposition import parse_exposition
+from minder.record.api.track_record import DEFINITIONS
 from minder.record.incidents import Ledger, kinds
 from tests.serve.conftest import NOW_S
 
@@ -25,6 +26,10 @@ def test_what_the_ledger_says_and_what_it_does_not(http: httpx.Client, as_: As, 
     text = http.get("/v1/metrics", headers=as_("viewer")).text
     shares = {labels["figure"]: value for name, labels, value in parse_exposition(text) if name == "minder_service_track_record_share"}
     assert shares == {"false_isolation": 1.0, "recovery": 1.0}, "of the others nothing is known: they are absent"
+    for named in ("false_isolation", "recovery", "returned", "signals", "detection"):
+        assert DEFINITIONS[named] in text
+        counted = f'minder_service_track_record_unknown{{figure="{named}"}}' in text
+        assert counted == (named != "signals"), "what came while no controller ran cannot be counted"
 
 
 def test_other_jobs_are_not_in_it(http: httpx.Client, as_: As) -> None:

@@ -45,7 +45,8 @@ _COUNTED = (
 _STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}table{border-collapse:collapse;margin:.6rem 0}
 td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #e5e5e5;overflow-wrap:anywhere}
-.numbers td+td,.numbers th+th{text-align:right}.losses th:nth-child(-n+4),.losses td:nth-child(-n+4){text-align:left}
+.numbers td+td,.numbers th+th{text-align:right}.track th:nth-child(n+4),.track td:nth-child(n+4){text-align:left}
+.losses th:nth-child(-n+4),.losses td:nth-child(-n+4){text-align:left}
 .wide{overflow-x:auto}.big{font-size:1.15rem}.note{color:#8a3000}
 .incidents th,.incidents td:first-child{white-space:nowrap}.incidents td:nth-child(2){min-width:9rem}.incidents td:nth-child(5){width:45%}
 img{max-width:100%;height:auto}figure{margin:1rem 0}figcaption{color:#555}ul{margin:.2rem 0;padding-left:1.1rem}"""
@@ -128,8 +129,8 @@ def _track_record(track: TrackRecord | None) -> str:
     """The five figures, with what is not known of them."""
     if track is None:
         return ""
-    rows = [("figure", "value", "95 %", "not known"), *track_rows(track)]
-    return f"<h2>Track record</h2>{_table(rows, 'numbers')}<p>Each is defined in docs/reliability.md. What is not known is not counted.</p>"
+    rows = [("figure", "value", "95 %", "not known", "what it means"), *track_rows(track)]
+    return f"<h2>Track record</h2>{_table(rows, 'numbers track')}<p>What is not known is not counted: docs/reliability.md.</p>"
 
 
 def _scheduling(account: Account) -> str:

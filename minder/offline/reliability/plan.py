@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from minder.act.policy.allowance import allowance
 from minder.act.policy.config import PolicyConfig
 from minder.act.recovery.pool_size import binomial_quantile
 from minder.model.errors import BadInputError
@@ -148,10 +149,10 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int, poli
     lines.append("Without detection: a search by hand, by the times that ByteRobust's authors report.")
     if largest > measured and any(item.kind == "published" and item.seconds is None for item in published.times.values()):
         lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: none have been published.")
+    bounds = "; ".join(_bounds(scale, policy) for scale in scales)
     lines.append(
-        f"Evictions are bounded by [policy] ({policy.max_evictions_per_job} in a run, {policy.max_evictions_per_hour} in an hour; --config "
-        "takes a job.toml's): what passes that, or, where the job does not shrink, finds fewer standbys than machines that leave, waits "
-        f"{policy.response_s:g} s for a person. Racks and switches are not simulated."
+        f"Evictions are bounded by [policy] ({bounds}; --config takes a job.toml's): what passes that, or, where the job does not shrink, "
+        f"finds fewer standbys than machines that leave, waits {policy.response_s:g} s for a person. Racks and switches are not simulated."
     )
     lines.append("Assumed: " + ", ".join(f"{name} {value:g}" for name, value in published.assumed.items()) + " (--assume NAME=VALUE).")
     lines.append(
@@ -159,6 +160,12 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int, poli
         "that do not depend on each other, no second machine with the same fault, no checkpoint that is lost."
     )
     return lines
+
+
+def _bounds(scale: Scale, policy: PolicyConfig) -> str:
+    """Limits that are not set follow from the machines, and from how long the run has lasted by its end."""
+    most = allowance(policy, scale.machines, 86_400.0 * scale.days)
+    return f"{scale.gpus:,} GPUs: {most.job} in the whole run, {most.day} in a day, {most.hour} in an hour"
 
 
 def _saving_note(scale: Scale, published: Published) -> str:

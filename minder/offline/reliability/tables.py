@@ -9,6 +9,7 @@ from minder.model.clock import format_time
 from minder.offline.reliability.account import Account, IncidentLoss, JobAccount
 from minder.offline.reliability.slow_steps import AGES, CAUSES, NOT_JUDGED, SlowSteps, is_mostly_slow
 from minder.offline.reliability.stretches import PHASES
+from minder.record.api.track_record import DEFINITIONS
 from minder.record.incidents.spans import format_span
 from minder.record.incidents.track_record import TrackRecord
 
@@ -146,23 +147,25 @@ def account_text(account: Account) -> list[Rows | str]:
 
 
 def track_rows(track: TrackRecord) -> Rows:
-    """Figure, value, interval, what is not known; without a header."""
+    """Figure, value, interval, what is not known, what it means; without a header."""
     median_s, late_s = track.detection_quantile(0.5), track.detection_quantile(0.95)
     detection = "not known" if median_s is None or late_s is None else f"median {format_span(median_s)}, 95 % within {format_span(late_s)}"
-    rows: Rows = [("detection time", detection, "-", f"{track.undated} incidents do not date their fault")]
+    undated = f"{track.undated} incidents do not date their fault"
+    rows: Rows = [("detection time", detection, "-", undated, DEFINITIONS["detection"])]
+    again = f", {track.again} of them evicted again already" if track.again else ""
     named = (
-        ("false isolations", track.isolation, "without an outcome"),
-        ("  by tests", track.by_test, "without a test's word"),
-        ("  by people", track.by_person, "without a person's word"),
-        ("automatic recoveries", track.recovery, "not over, or not seen to end"),
-        ("returns that held a week", track.returned, "returned less than a week ago"),
-        ("signals judged", track.signals, "lost while no controller ran: not known"),
+        ("false isolations", track.isolation, "without an outcome", DEFINITIONS["false_isolation"]),
+        ("  by tests", track.by_test, "without a test's word", "The same, by what tests found alone."),
+        ("  by people", track.by_person, "without a person's word", "The same, by what people found alone."),
+        ("automatic recoveries", track.recovery, "not over, or not seen to end", DEFINITIONS["recovery"]),
+        ("returns that held a week", track.returned, f"returned less than a week ago{again}", DEFINITIONS["returned"]),
+        ("signals judged", track.signals, "lost while no controller ran: not known", DEFINITIONS["signals"]),
     )
-    for name, share, unknown in named:
+    for name, share, unknown, meaning in named:
         low, high = share.bounds
         value = "not known" if share.value is None else f"{share.value:.1%} ({share.part} of {share.whole})"
         missing = unknown if name == "signals judged" else f"{share.unknown} {unknown}"
-        rows.append((name, value, "-" if share.value is None else f"{low:.1%} to {high:.1%}", missing))
+        rows.append((name, value, "-" if share.value is None else f"{low:.1%} to {high:.1%}", missing, meaning))
     return rows
 
 

@@ -15,9 +15,9 @@ DEFINITIONS: Mapping[str, str] = {
     "false_isolation": "Of the evicted machines whose outcome is known, those in which a test or a person found no fault. A person's word "
     "goes first.",
     "recovery": "Of the recoveries that are over, those after which the job stepped again, with no approval or order of a person. One "
-    "whose generation never stepped has failed.",
-    "returned": "Of the machines that were given back after an eviction, a week ago or more, those that were not evicted again within a "
-    "week; one that was evicted again counts at once.",
+    "whose generation never stepped has failed. A restart for new code, more machines or skipped batches recovers nothing.",
+    "returned": "Of the machines that were given back after an eviction, a week ago or more, those that were not evicted again within "
+    "that week. Until it is over nothing is known of a machine.",
     "signals": "Of the signals that machines and other systems reported to controllers, those that every verdict rule judged.",
 }
 
@@ -54,6 +54,7 @@ class TrackRecordFigures(Answer):
     recovery: KnownShare = Field(description=DEFINITIONS["recovery"])
     with_person: int = Field(description="Recoveries that a person approved or ordered: they are no automatic success.")
     returned: KnownShare = Field(description=DEFINITIONS["returned"])
+    returned_again: int = Field(description="Machines that were evicted again, of those given back less than a week ago.")
     signals: KnownShare = Field(description=DEFINITIONS["signals"])
     lost: Mapping[str, int] = Field(
         description="Signals that were lost, by why: machine (its queue was full), too_many, unreadable, queue (too many waited), rule "

@@ -3,7 +3,7 @@
 detection: seconds from a fault, as the verdict dates it, to the first verdict that names a machine or a group.
 isolation: of machines that were evicted and of which the outcome is known, those in which no fault was found.
 recovery: of recoveries that were begun and are over, those after which the job stepped again without a person.
-return: of machines that were given back after an eviction, those that were not evicted again within a week.
+return: of machines that were given back after an eviction, a week ago or more, those that were not evicted again within that week.
 signals: of what machines and other systems reported to the controller, what its rules judged.
 
 What is not known is counted apart, and never for right.
@@ -11,8 +11,9 @@ What is not known is counted apart, and never for right.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,7 @@ WATCHED_S = 7 * 86_400.0
 _MOST = 20_000  # of each sort; older ones are let go
 _WRONG, _RIGHT = "no-fault-found", "confirmed"
 _ORDER = "order"
+_WORKS = frozenset({"update", "grow", "skip"})  # verdicts that ask something of a job that works: nothing is recovered from
 
 
 _NONE = Share(0, 0)
@@ -53,7 +55,8 @@ class TrackRecord:
 
     detection_s: sorted seconds of the incidents that named a machine; undated: incidents whose verdict does not date the fault.
     isolation: machines without a fault; by_test, by_person: the same by whose word it is. recovery: those that succeeded without a
-    person; with_person: those that a person had a hand in. returned: machines that stayed well. signals: judged; lost: why, and how many.
+    person; with_person: those that a person had a hand in. returned: machines that stayed well for their week; again: those
+    evicted again of the ones whose week is not over. signals: judged; lost: why, and how many.
     """
 
     since_s: float
@@ -66,13 +69,18 @@ class TrackRecord:
     recovery: Share = _NONE
     with_person: int = 0
     returned: Share = _NONE
+    again: int = 0
     signals: Share = _NONE
     lost: Mapping[str, int] = field(default_factory=dict)
 
     def detection_quantile(self, share: float) -> float | None:
-        """The smallest of the detection times that so large a share of them does not pass; None without any."""
+        """The smallest of the detection times that so large a share of them does not pass; None without any.
+
+        >>> [TrackRecord(0.0, 9.0, tuple(range(1, count + 1))).detection_quantile(0.95) for count in (0, 1, 2, 20, 21)]
+        [None, 1, 2, 19, 20]
+        """
         known = self.detection_s
-        return known[min(len(known) - 1, int(share * len(known)))] if known else None
+        return known[max(0, math.ceil(share * len(known) - 1e-9) - 1)] if known else None
 
 
 @dataclass(slots=True)
@@ -100,6 +108,12 @@ class _Return:
     job: str | None
     machine: str
     again_s: float | None = None
+
+    def is_over(self, until_s: float) -> bool:
+        return until_s - self.time_s >= WATCHED_S
+
+    def is_again(self, until_s: float) -> bool:
+        return self.again_s is not None and self.again_s <= until_s
 
 
 class TrackRecordFold:
@@ -151,6 +165,7 @@ class TrackRecordFold:
             recovery=_recovered(recoveries),
             with_person=sum(item.person for item in recoveries),
             returned=_stayed(returns, until_s),
+            again=sum(item.is_again(until_s) for item in returns if not item.is_over(until_s)),
             signals=Share(judged, judged + lost.total()),
             lost=dict(lost),
         )
@@ -184,6 +199,8 @@ class TrackRecordFold:
         for earlier, item in self._of(event.job).items():
             if item.started:  # its generation never stepped
                 self._end(earlier, item, "failed")
+        if _asks_of_a_job_that_works(payload):
+            return
         found = _Recovery(event.time_s, event.job, incident, name in self._approved or incident in self._orders)
         _keep(self._recoveries, name, found)
         self._under_way.setdefault(event.job, {})[name] = found
@@ -295,12 +312,13 @@ def _recovered(recoveries: Collection[_Recovery]) -> Share:
 
 
 def _stayed(returns: Collection[_Return], until_s: float) -> Share:
-    def known(items: Collection[_Return]) -> Iterator[bool]:
-        for item in items:
-            if item.again_s is not None and item.again_s <= until_s:
-                yield False
-            elif until_s - item.time_s >= WATCHED_S:
-                yield True
-
-    found = list(known(returns))
+    """Only of those whose week is over: the others would be known when they fail, and not while they hold."""
+    found = [not item.is_again(until_s) for item in returns if item.is_over(until_s)]
     return Share(sum(found), len(found), len(returns) - len(found))
+
+
+def _asks_of_a_job_that_works(payload: Mapping[str, Any]) -> bool:
+    decision = payload.get("decision")
+    verdict = decision.get("verdict") if isinstance(decision, Mapping) else None
+    sources = verdict.get("sources") if isinstance(verdict, Mapping) else None
+    return bool(sources) and _WORKS.issuperset(sources or ())
