@@ -13,6 +13,8 @@ from minder.model.errors import BadInputError
 from minder.record.registry.folder import Model, read_model, write_model
 from minder.record.registry.mlflow_registry import Log, Registry
 
+pytestmark = pytest.mark.lab  # importing MLflow and migrating its database take seconds
+
 
 @pytest.fixture(scope="module")
 def registry(state_dir: Path) -> Registry:
@@ -30,7 +32,6 @@ def registry(state_dir: Path) -> Registry:
     return found
 
 
-@pytest.mark.lab
 def test_runs_hold_what_was_measured(registry: Registry) -> None:
     import mlflow
 
