@@ -55,7 +55,7 @@ def test_a_recording_cut_at_the_verdict_gives_the_same_verdict(
     assert list(replay(folder, verdict.time_s - 0.5)) == []
 
 
-@pytest.mark.parametrize("seconds", [60, 200, 365, 380])
+@pytest.mark.parametrize("seconds", [380, *(pytest.param(seconds, marks=pytest.mark.release) for seconds in (60, 200, 365))])
 def test_until_gives_a_prefix_of_the_whole(hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...], seconds: int) -> None:
     folder, columns = hang
     until_s = float(columns.times_N[0]) + seconds
