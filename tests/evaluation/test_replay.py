@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from minder.diagnose.load_detector import equip_detector
+from minder.diagnose.load_detector import load_detector
 from minder.diagnose.verdicts.reports import ReportRule
 from minder.model.clock import format_time, parse_time
 from minder.model.errors import RecordingError, RuleFailedError
@@ -124,7 +124,7 @@ def test_rows_scored_ahead_are_those_that_the_judge_sees(hang: tuple[Path, Any],
     left, start_s = columns.machines[1], float(columns.times_N[0])
     lines = [event(start_s + 100.0, "membership", joined=[], left=[left]), event(start_s + 290.0, "membership", joined=[left], left=[])]
     (folder / "events.jsonl").write_text("".join(lines))
-    make = equip_detector("minder-raw")
+    make = load_detector("minder-raw")
 
     class Both:
         def __init__(self, windows: Any) -> None:

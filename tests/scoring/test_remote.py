@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.load_detector import equip_model, open_model
+from minder.diagnose.load_detector import detector_maker, open_model
 from minder.diagnose.scoring import host as host_module
 from minder.diagnose.scoring.remote import Patience, RemoteDetector
 from minder.diagnose.verdicts.judge import Judge
@@ -29,7 +29,7 @@ def default_model() -> Model:
 
 
 def here() -> Detector:
-    return equip_model(default_model())(STAGES)
+    return detector_maker(default_model())(STAGES)
 
 
 def elsewhere(hosts: Any, patience: Patience = BRIEF) -> RemoteDetector:
