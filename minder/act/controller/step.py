@@ -327,7 +327,7 @@ class Controller:
         self._stages.measures.show(now_s, extra)
         try:
             write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
-        except OSError:  # a full disk, say: the terminal is blind, the loop is not
+        except OSError:  # a full disk, say: the terminal shows the status before, the loop goes on
             self._tick.errors["status"] += 1
 
     def _size(self) -> dict[str, Any] | None:
