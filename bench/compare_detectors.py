@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.diagnose.detectors.choose import NAMES, REFERENCES
-from minder.diagnose.load_detector import MakeDetector, equip_detector
+from minder.diagnose.load_detector import MakeDetector, load_detector
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.sources.events import Truth
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows, makers = read_rows(arguments.rows), {}
     for name in arguments.detectors:
         try:
-            makers[name] = equip_detector(name)
+            makers[name] = load_detector(name)
         except MinderError as error:
             print(f"{name} left out: {error}")
     for index in range(1, arguments.count + 1):

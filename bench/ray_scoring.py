@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager
 from detector import make_rows
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.load_detector import equip_model, open_model
+from minder.diagnose.load_detector import detector_maker, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring
 from minder.diagnose.scoring.remote import Patience, RemoteDetector
 from minder.model.telemetry import Window
@@ -83,7 +83,7 @@ def main() -> None:
     with contextmanager(lambda: iter([given.address]))() if given.address else two_nodes() as address:
         for name, machines, most in SIZES:
             model, rows = open_model(name), make_rows(min(given.rows, most), machines)
-            here = measure(lambda job, make=equip_model(model): make({}), given.jobs, rows, 1)  # type: ignore[misc]
+            here = measure(lambda job, make=detector_maker(model): make({}), given.jobs, rows, 1)  # type: ignore[misc]
             with closing(RayScoring(address, 0.1, WAITS)) as scoring:
                 there = measure(lambda job, scoring=scoring, model=model: scoring.maker(job, model)({}), given.jobs, rows, given.jobs)  # type: ignore[misc]
                 killed = back_s(RemoteDetector(scoring.bridge, "killed", model, {}, WAITS), rows)

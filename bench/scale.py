@@ -30,7 +30,7 @@ from detector import METRICS
 
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.load_detector import equip_detector
+from minder.diagnose.load_detector import load_detector
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
 from minder.ingest.windows import Aligner, rows_of
@@ -141,7 +141,7 @@ def pull_and_score(machines: int, minutes: int) -> dict[str, float]:
         values_TMK=np.concatenate([row.values_TMK for row in rows]),
         present_TM=np.concatenate([row.present_TM for row in rows]),
     )
-    reference = equip_detector("minder")({})
+    reference = load_detector("minder")({})
     found["score_minder_s"] = taken_s(lambda: in_blocks(reference, whole))
     return found
 

@@ -65,14 +65,14 @@ class ScoreFeed:
         """An Event without its id."""
         now_s = self._service.clock.now_s()
         status = job_status(self._service, job) or {}
-        told_s = status.get("now_s")
+        written_s = status.get("now_s")
         data: dict[str, Any] = {"state": "no data", "scores": {}}
-        if isinstance(told_s, (int, float)):
+        if isinstance(written_s, (int, float)):
             heard = "silent" if status_age_s(status, now_s) > _SILENT_S else "fresh"
             state = "over" if status.get("phase") in ("finished", "failed") else heard
             rows = (status.get("machines") or ()) if state == "fresh" else ()
             data = {"state": state, "scores": {str(row["name"]): _rounded(row.get("score")) for row in rows}}
-        time_s = float(told_s) if isinstance(told_s, (int, float)) else now_s
+        time_s = float(written_s) if isinstance(written_s, (int, float)) else now_s
         highest = max((score for score in data["scores"].values() if score is not None), default=None)
         what = f"scores of {job}: {data['state']}" + (f", the highest is {highest:g} of the threshold" if highest is not None else "")
         event = {"time": format_time(time_s), "time_s": time_s, "operation_id": None, "kind": SCORES, "job": job, "incident": None}

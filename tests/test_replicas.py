@@ -36,7 +36,7 @@ def parts(parallelism: Parallelism, placed: dict[int, str]) -> dict[int, set[tup
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(jobs(), st.data())
 def test_a_job_of_any_layout_leaves_out_whole_replicas_and_never_a_part_of_one(job: tuple[Parallelism, dict[int, str]], data: Any) -> None:
     parallelism, placed = job

@@ -53,7 +53,7 @@ from minder.config import JobConfig
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.load_detector import equip_detector, equip_model, open_model
+from minder.diagnose.load_detector import detector_maker, load_detector, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
 from minder.diagnose.verdicts.decline import DeclineRule
 from minder.diagnose.verdicts.judge import Judge
@@ -324,11 +324,11 @@ def _rules_maker(
 ) -> Callable[[], list[Rule]]:
     """What makes the rules of the job, telemetry's detector among them, as they are at the start."""
     topology, xid_rules = config.topology(), load_xid_rules()
-    make_detector = equip_model(model) if scoring is None else scoring.maker(config.name, model)
+    make_detector = detector_maker(model) if scoring is None else scoring.maker(config.name, model)
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     shadow = config.detector.shadow
     links = LinkLimits(config.signals.link_flaps, config.signals.link_flap_window_s, config.signals.link_down_s)
-    make_challenger = None if shadow is None else equip_detector(shadow)  # read once: rules are made again when the clock is set
+    make_challenger = None if shadow is None else load_detector(shadow)  # read once: rules are made again when the clock is set
 
     def rules() -> list[Rule]:
         telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), tracker)

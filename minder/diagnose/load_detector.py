@@ -23,15 +23,15 @@ from minder.record.registry.folder import Model, read_model, write_model
 if TYPE_CHECKING:
     from minder.diagnose.detectors.similarity.weights import Weights
 
-__all__ = ["MakeDetector", "equip_detector", "equip_model", "model_at_hand", "open_model"]
+__all__ = ["MakeDetector", "detector_maker", "load_detector", "model_at_hand", "open_model"]
 
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
 C = TypeVar("C")
 
 
-def equip_detector(name: str = "default") -> MakeDetector:
-    """What makes a detector for one job. Raises as `open_model` and `equip_model` do."""
-    return equip_model(open_model(name))
+def load_detector(name: str = "default") -> MakeDetector:
+    """What makes a detector for one job. Raises as `open_model` and `detector_maker` do."""
+    return detector_maker(open_model(name))
 
 
 def open_model(name: str) -> Model:
@@ -66,7 +66,7 @@ def model_at_hand(name: str) -> Iterator[str]:
         yield scratch
 
 
-def equip_model(model: Model) -> MakeDetector:
+def detector_maker(model: Model) -> MakeDetector:
     """What makes a detector from a model. Raises ConfigError for a detector or a parameter that there is not."""
     if model.detector not in NAMES:
         raise ConfigError(f'there is no detector "{model.detector}": this minder has {", ".join(NAMES)}')
@@ -74,7 +74,7 @@ def equip_model(model: Model) -> MakeDetector:
         config = _configured(DefaultConfig, model.parameters, "the default detector")
         return lambda stages: DefaultDetector(stages, config)
     if model.detector in LEARNED:
-        return _equip_learned(model)
+        return _make_learned(model)
     from minder.diagnose.detectors.similarity.config import SimilarityConfig
 
     similarity = _configured(SimilarityConfig, model.parameters, f"detector {model.detector}")
@@ -83,7 +83,7 @@ def equip_model(model: Model) -> MakeDetector:
     return lambda stages: choose_detector(model.detector, read, stages, similarity)
 
 
-def _equip_learned(model: Model) -> MakeDetector:
+def _make_learned(model: Model) -> MakeDetector:
     from minder.diagnose.detectors.learned.model import LearnedModel
 
     if not model.arrays:

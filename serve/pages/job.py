@@ -137,8 +137,8 @@ def telemetry(request: Request, visitor: Seen, name: Name) -> Response:
 def _values(service: Service, detail: JobDetail, by: str, rank: int | None) -> dict[str, Any]:
     rows = {str(row.get("name")): row for row in (detail.status or {}).get("machines") or ()}
     health = health_of(service, detail.name, detail.phase)
-    blind = health.word in ("silent", "unknown")
-    groups = _groups(service, detail, rows, by, blind)
+    no_data = health.word in ("silent", "unknown")
+    groups = _groups(service, detail, rows, by, no_data)
     scored = sorted((row for row in rows.values() if row.get("score") is not None), key=lambda row: -float(row["score"]))
     return {
         "job": detail,
@@ -147,7 +147,7 @@ def _values(service: Service, detail: JobDetail, by: str, rank: int | None) -> d
         "axes": AXES,
         "groups": groups,
         "levels": {level: sum(group.levels.get(level, 0) for group in groups) for level in ("s0", "s1", "s2", "s3", "none")},
-        "top": [] if blind else scored[:_MOST_TOP],
+        "top": [] if no_data else scored[:_MOST_TOP],
         "live": _live(service, detail.name),
         "steps": _steps(service, detail, rank),
         "rank": rank,
@@ -199,7 +199,7 @@ def doing_of(status: Mapping[str, Any]) -> Doing | None:
     return Doing(_DOES[name], by, float(since_s) if isinstance(since_s, (int, float)) else None)
 
 
-def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str, Any]], by: str, blind: bool) -> list[Group]:
+def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str, Any]], by: str, no_data: bool) -> list[Group]:
     """Of a job of thousands of machines only those that stand out are drawn, as many as a person can look at; the others are counted."""
     shape = service.shape(detail.name)
     titles = {} if shape is None else shape.titles(by)
@@ -208,7 +208,7 @@ def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str,
     shared = _shared_length(detail.machines)
     cells: dict[str, list[Cell]] = {}
     for machine in detail.machines:
-        cell = _cell(machine, rows.get(machine), blind, shape is None or shape.is_asked(machine), machine[shared:])
+        cell = _cell(machine, rows.get(machine), no_data, shape is None or shape.is_asked(machine), machine[shared:])
         if machine in accused and cell.mark != "x":
             cell = Cell(machine, "s3", "!!", f"accused in {accused[machine]}", machine[shared:])
         cells.setdefault(titles.get(machine, other), []).append(cell)
@@ -232,9 +232,9 @@ def _shared_length(names: Sequence[str]) -> int:
     return next((end for end in range(min(same, len(first) - 1), 0, -1) if not first[end - 1].isalnum()), 0)
 
 
-def _cell(name: str, row: Mapping[str, Any] | None, blind: bool, asked: bool, short: str) -> Cell:
+def _cell(name: str, row: Mapping[str, Any] | None, no_data: bool, asked: bool, short: str) -> Cell:
     """Nothing that is not known looks well. asked: its agent or launcher should be heard."""
-    if row is None or blind:
+    if row is None or no_data:
         return Cell(name, "none", "?", "no data", short)
     if row.get("role") == "evicted":
         return Cell(name, "s3", "x", "evicted", short)

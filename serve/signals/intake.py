@@ -109,13 +109,13 @@ def _key(job: str, signal: ReportedSignal) -> str:
 def _record(signal: ReportedSignal, now_s: float) -> Signal:
     """No sender dates a signal ahead, or long ago."""
     try:
-        told_s = now_s if signal.time is None else parse_time(signal.time)
+        claimed_s = now_s if signal.time is None else parse_time(signal.time)
     except (ValueError, OverflowError):
         raise refuse(422, f"time of signal {signal.id} is no time: give ISO 8601, like 2026-03-02T06:12:31Z") from None
     data = {"code": signal.code, "state": signal.state, "name": signal.name}
     data |= {"severity": signal.severity} if signal.kind == "report" else {}
     return Signal(
-        time_s=min(now_s, max(now_s - _OLDEST_S, told_s)),
+        time_s=min(now_s, max(now_s - _OLDEST_S, claimed_s)),
         kind=signal.kind,
         machine=signal.machine,
         message=signal.message or "",

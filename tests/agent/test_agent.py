@@ -158,6 +158,7 @@ def test_arguments_and_environment_never_leave_the_machine(shared: Any) -> None:
     assert "secret" not in text
 
 
+@pytest.mark.lab
 def test_hidden_metrics_and_states_stay_hidden(bench: Any) -> None:
     worker = bench.worker(0)
     bench.register(worker)
@@ -190,6 +191,7 @@ def test_a_flagged_gradient_becomes_one_signal(bench: Any, wait: Any) -> None:
     assert [(item.rank, item.generation, item.data["step"]) for item in found] == [(0, 3, 4)]
 
 
+@pytest.mark.lab
 def test_an_agent_that_starts_later_tells_the_flag_too(bench: Any, wait: Any) -> None:
     bench.register(bench.worker(0, flagged_step=0, steps=9))
     agent = bench.agent()
@@ -205,6 +207,7 @@ def _nonfinite(agent: Any, **parameters: float) -> list[Signal]:
     return [signal for signal in (from_json(Signal, item) for item in answer["signals"]) if signal.kind == "nonfinite"]
 
 
+@pytest.mark.lab
 def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
     env = {"RANK": "1731", "WORLD_SIZE": "2048", "TORCHELASTIC_RUN_ID": "theirs"}  # other jobs of this host are small
     child = "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent: time.sleep(0.2)"

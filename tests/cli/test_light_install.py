@@ -110,6 +110,7 @@ def test_verbs_are_known() -> None:
     assert set(VERBS) >= LIGHT_VERBS | SERVED_VERBS
 
 
+@pytest.mark.lab
 def test_a_bare_install_runs_what_it_is_for_and_says_what_else_needs(tmp_path: Path) -> None:
     served = ["--server", "URL"]
     works = [["--help"], ["agent", "--help"], ["launch", "--help"], ["replay", "--help"]]

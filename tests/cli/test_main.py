@@ -121,6 +121,7 @@ def test_a_port_in_use_is_one_clear_line(verb: str, busy: str, tmp_path: Path) -
     assert len(lines) == 1 and busy.split(":")[1] in lines[0] and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.lab
 def test_a_port_in_use_as_telemetry_shows_in_no_traceback(busy: str, tmp_path: Path) -> None:
     """Whoever listens at a launcher's address may be no launcher at all."""
     write_token(tmp_path / "token")

@@ -44,7 +44,7 @@ def test_killed_after_any_write_of_a_climb_the_next_controller_goes_on_where_it_
     whole.life(TICKS)
     written = [event.kind for event in whole.events()]
     assert [item.rung for item in acted(whole)] == CLIMB
-    turns = [index for index, kind in enumerate(written, 1) if kind in TURNS][-8:]  # every other write: bench/schedules.py
+    turns = [index for index, kind in enumerate(written, 1) if kind in TURNS][-4:]  # every other write: bench/schedules.py
     for die_at in turns:
         world = new_world()
         world.script = crashes_twice(world)

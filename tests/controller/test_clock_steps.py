@@ -33,6 +33,7 @@ def test_a_clock_that_is_set_is_told_accuses_nobody_and_hides_nothing_afterwards
     assert job.app.state.phase == "running" and job.app.state.generation == 2 and job.degraded() == set()
 
 
+@pytest.mark.lab
 def test_a_job_that_stood_still_before_the_step_has_stood_no_longer_after_it(paper: Callable[..., Any]) -> None:
     """A minute of silence would be a stall: the step is none, and the stall that comes is one."""
     job = paper()

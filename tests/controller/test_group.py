@@ -65,7 +65,9 @@ def test_both_machines_of_a_pipeline_are_taken_out_in_one_eviction(world: Any) -
     assert app.state.rank_machine == {0: "m0", 1: "s0", 2: "m2", 3: "s1"}
 
 
-@pytest.mark.parametrize("limit", ["standbys", "max_machines_per_hour", "breaker_share"])
+@pytest.mark.parametrize(
+    "limit", ["standbys", *(pytest.param(limit, marks=pytest.mark.release) for limit in ("max_machines_per_hour", "breaker_share"))]
+)
 def test_a_group_larger_than_what_may_be_taken_is_a_page_and_nobody_goes(limit: str, world: Any) -> None:
     """Nor is half of it evicted later, when stacks accuse one of the two alone."""
     if limit == "standbys":

@@ -42,7 +42,7 @@ def status(folder: Any) -> dict[str, Any]:
     return read_status(folder / "status.json") or {}
 
 
-@pytest.mark.parametrize("broken", ["telemetry", "stall", "extra"])
+@pytest.mark.parametrize("broken", ["telemetry", *(pytest.param(rule, marks=pytest.mark.release) for rule in ("stall", "extra"))])
 def test_a_silent_machine_is_named_though_another_rule_always_raises(paper: Any, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     job = paper()
     put(job, RaisingRule(broken))

@@ -100,7 +100,7 @@ def until_written(url: str, name: str, limit_s: float = 60.0) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.release)])
 def test_a_leader_that_is_killed_or_stopped_is_followed_and_acts_no_more(
     person: Callable[[str], Person], database: str, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -157,7 +157,7 @@ def test_pair_tests_end_with_the_limit_and_say_what_is_known(world: Any) -> None
     assert app.state.phase == "running" and rungs(world)[0] == "diagnose" and app.state.barred == set()
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [1, *(pytest.param(part, marks=pytest.mark.release) for part in (0, 2))])
 def test_killed_in_the_middle_of_pair_tests_the_next_controller_begins_them_anew(world: Any, part: int) -> None:
     world.fleet.launchers["m1"].faults["pair"] = "slow"
     app = world.app()

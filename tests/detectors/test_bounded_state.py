@@ -63,7 +63,7 @@ def look(detector: Detector, window: Window) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["default", "minder", "mahalanobis"])
+@pytest.mark.parametrize("name", ["minder", *(pytest.param(name, marks=pytest.mark.release) for name in ("default", "mahalanobis"))])
 def test_what_is_kept_after_three_hours_is_what_was_kept_after_one(name: str) -> None:
     detector = choose_detector(name, untrained)
     size: dict[float, tuple[int, int]] = {}

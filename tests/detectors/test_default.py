@@ -38,7 +38,12 @@ def accusations(columns: Any, end_s: float = -np.inf) -> list[Verdict]:
     return [verdict for verdict in found if verdict.kind != "recovered" and verdict.tier != "watch"]
 
 
-@pytest.mark.parametrize("fault", STALLS + SLOWS)
+QUICK = ("ecc_error", "nic_dropout", "machine_unreachable", "pcie_downgrade", "thermal")
+
+
+@pytest.mark.parametrize(
+    "fault", [*QUICK, *(pytest.param(fault, marks=pytest.mark.release) for fault in STALLS + SLOWS if fault not in QUICK)]
+)
 def test_each_fault_kind_is_found(generator: ModuleType, fault: str) -> None:
     recipe = generator.Recipe(seed=3, fault=fault, machines=8, pipeline=2, interval_s=5.0, duration_s=1000, onset_s=500.0)
     columns = generator.generate(recipe)
@@ -49,7 +54,7 @@ def test_each_fault_kind_is_found(generator: ModuleType, fault: str) -> None:
     assert found[0].since_s <= found[0].time_s
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.release) for seed in (0, 2))])
 def test_a_healthy_job_accuses_nobody(generator: ModuleType, seed: int) -> None:
     recipe = generator.Recipe(seed=seed, machines=(4, 8, 24)[seed], pipeline=(1, 2, 4)[seed], interval_s=10.0, duration_s=1500)
     assert accusations(generator.generate(recipe)) == []
@@ -74,14 +79,14 @@ def test_silence_alone_accuses_nobody_but_silence_with_a_stall_does(generator: M
     assert {(verdict.machines, verdict.cause) for verdict in found} == {((columns.culprit,), "absence")}
 
 
-def test_a_checkpoint_right_before_the_fault_only_delays(generator: ModuleType) -> None:
-    """Whatever the checkpoints of the seeds are, plain faults at 1 Hz are named within two minutes."""
-    for seed in (1, 2):
-        recipe = generator.Recipe(seed=seed, fault="hang", machines=8, pipeline=1, interval_s=1.0, duration_s=460, onset_s=330.0)
-        columns = generator.generate(recipe)
-        found = accusations(columns)
-        assert {verdict.machines for verdict in found} == {(columns.culprit,)}
-        assert found[0].time_s - columns.onset_s <= 120.0
+@pytest.mark.parametrize("seed", [2, pytest.param(1, marks=pytest.mark.release)])
+def test_a_checkpoint_right_before_the_fault_only_delays(generator: ModuleType, seed: int) -> None:
+    """Whatever the checkpoints of the seed are, a plain fault at 1 Hz is named within two minutes."""
+    recipe = generator.Recipe(seed=seed, fault="hang", machines=8, pipeline=1, interval_s=1.0, duration_s=460, onset_s=330.0)
+    columns = generator.generate(recipe)
+    found = accusations(columns)
+    assert {verdict.machines for verdict in found} == {(columns.culprit,)}
+    assert found[0].time_s - columns.onset_s <= 120.0
 
 
 @settings(max_examples=4, deadline=None)

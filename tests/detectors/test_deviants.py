@@ -35,7 +35,7 @@ def bursts(seed: int) -> np.ndarray:
     return 50.0 * np.exp(found_TM)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.release) for seed in (1, 2))])
 def test_congestion_of_one_machine_is_heard_over_a_noisy_neighbour_in_a_small_stage(seed: int) -> None:
     values_TMK = np.empty((ROWS, MACHINES, 2))
     values_TMK[:, :, 0] = bursts(seed)

@@ -28,7 +28,7 @@ def test_the_same_seed_gives_the_same_telemetry() -> None:
     np.testing.assert_array_equal(one.times_N, other.times_N)
 
 
-@pytest.mark.parametrize("seed", [2, 7])
+@pytest.mark.parametrize("seed", [2, pytest.param(7, marks=pytest.mark.release)])
 def test_a_plain_fault_is_found(seed: int) -> None:
     columns = foreign.generate(foreign.foreign(seed, "gpu_lost", ("save",)))
     found = accused(columns)

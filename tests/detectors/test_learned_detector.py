@@ -13,7 +13,7 @@ from minder.diagnose.detectors.choose import choose_learned
 from minder.diagnose.detectors.learned.describe import CANDIDATES, FEATURES
 from minder.diagnose.detectors.learned.detector import LearnedDetector, PoolDetector
 from minder.diagnose.detectors.learned.features import FeatureStream
-from minder.diagnose.load_detector import equip_model, open_model
+from minder.diagnose.load_detector import detector_maker, open_model
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import rows_of
@@ -152,12 +152,12 @@ def test_a_model_goes_through_its_folder_and_a_broken_one_is_refused(tmp_path: o
     model = stumps()
     folder = tmp_path / "model"  # type: ignore[operator]
     write_model(Model("learned", network=model.record(), arrays=model.arrays()), folder)
-    assert verdicts(equip_model(read_model(folder))({}), job()) != []  # type: ignore[arg-type]
-    assert isinstance(equip_model(Model("pool", network=model.record(), arrays=model.arrays()))({}), PoolDetector)
+    assert verdicts(detector_maker(read_model(folder))({}), job()) != []  # type: ignore[arg-type]
+    assert isinstance(detector_maker(Model("pool", network=model.record(), arrays=model.arrays()))({}), PoolDetector)
     weights = folder / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8])
     with pytest.raises(MinderError, match="copy the folder again"):
         open_model(str(folder))
     with pytest.raises(ConfigError, match="no trees"):
-        equip_model(Model("learned"))
+        detector_maker(Model("learned"))
     assert isinstance(choose_learned("learned", model), LearnedDetector)

@@ -43,7 +43,7 @@ def row_of(verdict: Verdict) -> float:
     return verdict.time_s / INTERVAL_S - STOPPED
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.release) for seed in range(2, 6))])
 def test_who_comes_back_last_from_a_restart_is_not_accused(seed: int) -> None:
     """Ten seconds to two minutes after the others, some of them silent in between, as where exporters restart, too."""
     rng = np.random.default_rng(seed)
@@ -91,13 +91,13 @@ def spinning(writes: int, rests: int = 3, duty: float = 0.02, odd: int = 0) -> t
 
 
 @pytest.mark.parametrize("duty", [0.02, 0.68])
-@pytest.mark.parametrize("writes", [2, 5, 9])
+@pytest.mark.parametrize("writes", [9, *(pytest.param(writes, marks=pytest.mark.release) for writes in (2, 5))])
 def test_who_writes_its_checkpoint_on_while_the_others_spin_is_not_accused(writes: int, duty: float) -> None:
     """For 45 s at most, also where scrapes see only a part of the rest."""
     assert accused(*spinning(writes, duty=duty), SPINNING) == []
 
 
-@pytest.mark.parametrize("writes", [5, 9])
+@pytest.mark.parametrize("writes", [9, pytest.param(5, marks=pytest.mark.release)])
 def test_who_writes_on_is_not_accused_where_those_who_spin_look_almost_like_those_who_rest(writes: int) -> None:
     """The site exports neither duty cycle nor graphics activity, and power and SM activity fall in a barrier, too."""
     factors_TMK, present_TM = spinning(writes)

@@ -28,11 +28,11 @@ def test_the_shipped_networks_are_the_published_shape_and_say_where_they_come_fr
 
 
 def test_the_reference_finds_a_hang_with_its_shipped_weights(generator: ModuleType) -> None:
-    from minder.diagnose.load_detector import equip_detector
+    from minder.diagnose.load_detector import load_detector
 
     recipe = generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=10.0, duration_s=700, onset_s=330.0)
     columns = generator.generate(recipe)
     window = align_columns(columns, 10.0)
-    last = equip_detector("minder")({}).score(replace(window, device_TMK=None))[-1]
+    last = load_detector("minder")({}).score(replace(window, device_TMK=None))[-1]
     assert last.machines[int(np.argmax(last.score_M))] == columns.culprit
     assert last.score_M.max() >= last.threshold

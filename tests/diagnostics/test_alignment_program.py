@@ -69,7 +69,7 @@ def first_wrong(wrong: list[Row], right: list[Row]) -> Row:
     return next(one for one, other in zip(wrong, right, strict=True) if one != other)
 
 
-@pytest.mark.parametrize("layout", ["dense", "experts"])
+@pytest.mark.parametrize("layout", ["experts", pytest.param("dense", marks=pytest.mark.release)])
 def test_two_runs_of_a_step_are_equal_to_the_last_bit(layout: str) -> None:
     assert rows(ReferenceStep, layout) == rows(ReferenceStep, layout)
 

@@ -112,7 +112,7 @@ def test_experts_and_context_stay_whole() -> None:
     assert all(group.parallelism.data % 2 == 0 and group.parallelism.context == 2 for group in layout.horizontal())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from([layout for layout in LAYOUTS if layout.n > 2]), st.data())
 def test_several_faulty_machines_are_all_found_or_none_is_named(layout: ReplayLayout, data: st.DataObject) -> None:
     faulty = data.draw(st.sets(st.sampled_from(layout.machines), min_size=2, max_size=min(4, len(layout.machines))))

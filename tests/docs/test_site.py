@@ -39,6 +39,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> Non
     assert [str(name) for name in names if not (site / name).is_file()] == []
 
 
+@pytest.mark.lab
 def test_the_site_needs_no_network(site: Path) -> None:
     """Whatever a page loads (scripts, styles, pictures, fonts) lies beside it; links that a reader clicks may lead out."""
     loads = re.compile(

@@ -61,7 +61,7 @@ def hang_verdicts(hang: tuple[Path, Any]) -> tuple[Verdict, ...]:
 
 @pytest.fixture(scope="session")
 def healthy(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    recipe = generator.Recipe(seed=12, machines=8, pipeline=2, interval_s=5.0, duration_s=900)
+    recipe = generator.Recipe(seed=12, machines=8, pipeline=2, interval_s=10.0, duration_s=900)
     columns = generator.generate(recipe)
     return write_recording(tmp_path_factory.mktemp("recordings") / "healthy", columns, 2), columns
 
@@ -69,6 +69,6 @@ def healthy(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def long_hang(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """(folder, columns) of a hang that lasts until four minutes of continuity have passed."""
-    recipe = generator.Recipe(seed=11, fault="hang", machines=8, interval_s=5.0, duration_s=900, onset_s=400.0)
+    recipe = generator.Recipe(seed=11, fault="hang", machines=8, interval_s=10.0, duration_s=900, onset_s=400.0)
     columns = generator.generate(recipe)
     return write_recording(tmp_path_factory.mktemp("recordings") / "long-hang", columns), columns

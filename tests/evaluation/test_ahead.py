@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.load_detector import equip_detector
+from minder.diagnose.load_detector import load_detector
 from minder.ingest.windows import cut_rows, rows_of
 from minder.model.evidence import Scores
 from minder.model.telemetry import Window
@@ -31,7 +31,7 @@ def lively(seed: int) -> Window:
 @pytest.mark.lab
 def test_scores_made_ahead_are_those_of_single_rows(name: str) -> None:
     pytest.importorskip("torch")
-    window, make = lively(1), equip_detector(name)
+    window, make = lively(1), load_detector(name)
     ahead, live = score_ahead(make({}), [window]), make({})
     assert isinstance(ahead, ScoredAhead)
     rows = list(rows_of(window))
@@ -50,14 +50,14 @@ def test_a_detector_that_learns_while_it_runs_is_not_scored_ahead() -> None:
 
 def test_rows_of_another_window_are_refused() -> None:
     window = lively(2)
-    ahead = score_ahead(equip_detector("minder-raw")({}), [window])
+    ahead = score_ahead(load_detector("minder-raw")({}), [window])
     ahead.score(cut_rows(window, 0, 5))
     with pytest.raises(ValueError, match="next rows"):
         ahead.score(cut_rows(window, 4, 6))
 
 
 def test_its_state_goes_on_elsewhere() -> None:
-    window, make = lively(3), equip_detector("minder-raw")
+    window, make = lively(3), load_detector("minder-raw")
     ahead, whole = ScoredAhead(make({}), [window]), make({}).score(window)
     ahead.score(cut_rows(window, 0, 7))
     resumed = ScoredAhead(make({}), [window])

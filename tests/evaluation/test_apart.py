@@ -52,6 +52,7 @@ def test_the_table_of_the_test_above_really_ends_a_reader() -> None:
     assert run.returncode == -signal.SIGABRT
 
 
+@pytest.mark.lab
 def test_the_verdicts_are_those_of_the_same_process_and_no_process_is_left_behind(long_hang: tuple[Path, Any]) -> None:
     here = list(replay(long_hang[0]))
     assert here
@@ -59,6 +60,7 @@ def test_the_verdicts_are_those_of_the_same_process_and_no_process_is_left_behin
     assert not [process for process in multiprocessing.active_children() if process.name == "minder-replay"]
 
 
+@pytest.mark.lab
 def test_what_is_not_taken_does_not_reach_the_next_recording(long_hang: tuple[Path, Any], healthy: tuple[Path, Any]) -> None:
     found = replay_apart([long_hang[0], healthy[0]], None)
     first = next(found)
@@ -67,6 +69,7 @@ def test_what_is_not_taken_does_not_reach_the_next_recording(long_hang: tuple[Pa
     assert list(first) == []
 
 
+@pytest.mark.lab
 def test_a_reader_that_is_killed_is_told_as_that(long_hang: tuple[Path, Any]) -> None:
     found = replay_apart([long_hang[0], long_hang[0]], None)
     assert list(next(found))
@@ -77,6 +80,7 @@ def test_a_reader_that_is_killed_is_told_as_that(long_hang: tuple[Path, Any]) ->
         list(next(found))
 
 
+@pytest.mark.lab
 def test_our_own_warnings_are_still_told(healthy: tuple[Path, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import polars as pl
 

@@ -27,6 +27,7 @@ def test_lines_have_the_agreed_keys_and_nothing_else_is_on_standard_output(
     assert parse_time(lines[0]["time"]) >= columns.onset_s
 
 
+@pytest.mark.lab
 def test_an_unreadable_recording_is_one_line_and_the_others_are_replayed(
     long_hang: tuple[Path, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,6 +38,7 @@ def test_an_unreadable_recording_is_one_line_and_the_others_are_replayed(
     assert json.loads(captured.out.splitlines()[0])["recording"] == "long-hang"
 
 
+@pytest.mark.lab
 def test_a_healthy_recording_prints_no_line(healthy: tuple[Path, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(healthy[0])]) == 0
     assert capsys.readouterr().out == ""
@@ -60,6 +62,7 @@ def test_bad_options_are_one_line_and_status_2(
     assert len(captured.err.splitlines()) == 1
 
 
+@pytest.mark.lab
 def test_a_folder_of_recordings_stands_for_them_as_in_evaluate(
     long_hang: tuple[Path, Any], healthy: tuple[Path, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_cut_is_one(run: Run) -> None:
     assert "there is no network here" in done.stderr or "Network is unreachable" in done.stderr
 
 
+@pytest.mark.lab
 def test_a_recording_is_replayed_without_a_network(run: Run, recording: tuple[Path, Path, str]) -> None:
     done = run(MAIN, "replay", str(recording[0]))
     assert (done.returncode, done.stderr) == (0, "")

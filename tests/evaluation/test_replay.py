@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from minder.diagnose.load_detector import equip_detector
+from minder.diagnose.load_detector import load_detector
 from minder.diagnose.verdicts.reports import ReportRule
 from minder.model.clock import format_time, parse_time
 from minder.model.errors import RecordingError, RuleFailedError
@@ -55,7 +55,7 @@ def test_a_recording_cut_at_the_verdict_gives_the_same_verdict(
     assert list(replay(folder, verdict.time_s - 0.5)) == []
 
 
-@pytest.mark.parametrize("seconds", [60, 200, 365, 380])
+@pytest.mark.parametrize("seconds", [380, *(pytest.param(seconds, marks=pytest.mark.release) for seconds in (60, 200, 365))])
 def test_until_gives_a_prefix_of_the_whole(hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...], seconds: int) -> None:
     folder, columns = hang
     until_s = float(columns.times_N[0]) + seconds
@@ -124,7 +124,7 @@ def test_rows_scored_ahead_are_those_that_the_judge_sees(hang: tuple[Path, Any],
     left, start_s = columns.machines[1], float(columns.times_N[0])
     lines = [event(start_s + 100.0, "membership", joined=[], left=[left]), event(start_s + 290.0, "membership", joined=[left], left=[])]
     (folder / "events.jsonl").write_text("".join(lines))
-    make = equip_detector("minder-raw")
+    make = load_detector("minder-raw")
 
     class Both:
         def __init__(self, windows: Any) -> None:

@@ -146,6 +146,7 @@ def test_a_mismatch_is_the_jobs(tmp_path: Path) -> None:
     assert [(item.kind, item.machines, item.tier) for item in replay(tmp_path)] == [("job", (), "page")]
 
 
+@pytest.mark.lab
 def test_folders_that_are_no_captures_are_a_warning_each_and_change_nothing(
     hang_verdicts: tuple[Verdict, ...], stuck: tuple[Path, Any, str], caplog: pytest.LogCaptureFixture
 ) -> None:

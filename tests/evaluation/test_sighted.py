@@ -86,7 +86,9 @@ def test_the_sick_machine_is_named_once_after_the_onset(recorded: Callable[..., 
     assert START_S + FAULT_S < verdicts[0].time_s < START_S + END_S
 
 
-@pytest.mark.parametrize("fault", ["dead-link", "machine-lost", "slow-cpu"])
+@pytest.mark.parametrize(
+    "fault", ["machine-lost", *(pytest.param(fault, marks=pytest.mark.release) for fault in ("dead-link", "slow-cpu"))]
+)
 def test_cut_at_the_verdict_it_stands_and_before_it_there_is_none(recorded: Callable[..., Path], fault: str) -> None:
     folder = recorded(fault)
     (verdict,) = replay(folder)

@@ -33,6 +33,7 @@ def _wait_gone(pid: int, limit_s: float = 10.0, *, reaped: bool = False) -> None
         time.sleep(0.02)
 
 
+@pytest.mark.lab
 def test_token_is_asked_for_everywhere(launch: Start, tmp_path: Path) -> None:
     token = write_token(tmp_path / "token")
     launcher = launch("idle.py", options=["--token-file", str(tmp_path / "token")], env=PLAIN).connect(token)
@@ -139,6 +140,7 @@ def test_an_ended_slot_that_is_wanted_again_waits_at_the_barrier_without_a_new_l
     assert launcher.wait_states("waiting")[0]["pid"] == waiting["pid"], "asked twice, started once"
 
 
+@pytest.mark.lab
 def test_dead_worker_is_told_once_and_its_place_is_warm_again(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -153,6 +155,7 @@ def test_dead_worker_is_told_once_and_its_place_is_warm_again(launch: Start) -> 
     assert fresh["pid"] != running["pid"] and fresh["rank"] is None
 
 
+@pytest.mark.lab
 def test_exits_keep_their_order(launch: Start) -> None:
     launcher = launch("idle.py", options=["--slots", "3"], env=PLAIN).connect()
     workers = launcher.wait_states("waiting", "waiting", "waiting")
@@ -164,6 +167,7 @@ def test_exits_keep_their_order(launch: Start) -> None:
     assert [event["time_s"] for event in exits] == sorted(event["time_s"] for event in exits)
 
 
+@pytest.mark.lab
 def test_script_that_fails_is_reported_before_it_exits(launch: Start) -> None:
     launcher = launch("idle.py", "fail", env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -190,6 +194,7 @@ def test_an_end_without_an_exception_of_python_says_why(launch: Start, how: str,
     assert end.items() <= found[1]["data"].items()
 
 
+@pytest.mark.lab
 def test_exit_code_of_the_script_is_kept(launch: Start) -> None:
     launcher = launch("idle.py", "exit", env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -198,6 +203,7 @@ def test_exit_code_of_the_script_is_kept(launch: Start) -> None:
     assert death["data"]["code"] == 7 and not death["data"]["finished"]
 
 
+@pytest.mark.lab
 def test_steps_in_the_log_become_heartbeats(launch: Start) -> None:
     launcher = launch("idle.py", "log", env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -216,6 +222,7 @@ def test_killed_launcher_takes_its_workers_with_it(launch: Start) -> None:
         _wait_gone(worker["pid"])
 
 
+@pytest.mark.lab
 def test_terminated_launcher_ends_its_workers_and_its_entry(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -226,6 +233,7 @@ def test_terminated_launcher_ends_its_workers_and_its_entry(launch: Start) -> No
     assert _gone(worker["pid"]) and not (launcher.run_dir / "jobs" / "demo.json").exists()
 
 
+@pytest.mark.lab
 def test_children_of_a_worker_end_with_it(launch: Start, tmp_path: Path) -> None:
     launcher = launch("family.py", str(tmp_path / "child"), env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -237,6 +245,7 @@ def test_children_of_a_worker_end_with_it(launch: Start, tmp_path: Path) -> None
     _wait_gone(child)
 
 
+@pytest.mark.lab
 def test_a_rank_that_saves_on_sigterm_still_has_its_children_and_is_signalled_once(launch: Start, tmp_path: Path) -> None:
     saved, child = tmp_path / "saved", tmp_path / "child"
     launcher = launch("saves.py", str(saved), str(child), env=PLAIN).connect()

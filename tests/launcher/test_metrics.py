@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from minder.edge.launcher.metrics import LauncherFigures, Tally, render
 from minder.ingest.sources.exposition import parse_exposition
@@ -33,6 +34,7 @@ def test_workers_are_told_by_state_and_exits_by_how() -> None:
     assert found["minder_launcher_generation"] == 4.0 and found["minder_launcher_start_time_seconds"] == 1.5
 
 
+@pytest.mark.lab
 def test_a_real_launcher_counts_a_worker_that_it_was_told_to_end(launch: Any, tmp_path: Path) -> None:
     token = write_token(tmp_path / "token")
     launcher = launch("idle.py", options=["--token-file", str(tmp_path / "token")], env=PLAIN).connect(token)

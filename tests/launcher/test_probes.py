@@ -47,6 +47,7 @@ def test_waiting_workers_end_for_the_probes_and_start_again(launch: Start) -> No
     assert launcher.http.post("/v1/probes", json={"operation": "c"}).status_code == 400
 
 
+@pytest.mark.lab
 def test_a_job_that_goes_on_ends_the_probes(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -57,6 +58,7 @@ def test_a_job_that_goes_on_ends_the_probes(launch: Start) -> None:
     assert found["state"] == "refused" and "ended before their time" in found["detail"]
 
 
+@pytest.mark.lab
 def test_a_test_of_a_standby_leaves_its_workers_waiting_and_is_gone_when_they_get_ranks(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     [before] = launcher.wait_states("waiting")

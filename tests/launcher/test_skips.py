@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Start = Callable[..., Any]
 
 PLAIN = {"PYTHONPATH": str(Path(__file__).parent / "scripts" / "no_torch")}
@@ -18,6 +20,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.lab
 def test_it_is_offered_once_all_ranks_of_a_generation_have_asked(launch: Start, tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)

@@ -160,6 +160,7 @@ def test_workers_and_warm_spares_of_another_version_are_fresh_processes(launch: 
     assert back["pid"] != after["pid"] and launcher.get("/v1/state")["update"] == 0
 
 
+@pytest.mark.lab
 def test_a_version_that_was_warmed_up_takes_the_place_at_once(launch: Callable[..., Any], tmp_path: Path) -> None:
     launcher = launch("idle.py", options=["--allow-updates", str(tmp_path / "updates")], env=PLAIN).connect()
     launcher.wait_states("waiting")
@@ -183,6 +184,7 @@ def test_a_version_that_was_warmed_up_takes_the_place_at_once(launch: Callable[.
     assert back["pid"] in there - {after["pid"]}
 
 
+@pytest.mark.lab
 def test_a_version_that_cannot_start_is_refused_while_the_old_one_runs(launch: Callable[..., Any], tmp_path: Path) -> None:
     script = "import time\nimport minder\n\nminder.run(lambda: time.sleep(600))\n"
     (tmp_path / "train.py").write_text(script)

@@ -128,7 +128,7 @@ def limits_of(config: PolicyConfig) -> tuple[int, int, int]:
     context=around(NOW_S),
     config=PolicyConfig(dry_run=False, breaker_share=1.0),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig) -> None:
     decisions = Policy(config).decide(verdicts, history, context)
     acting = [item for item in decisions if item.action in ("evict", "trial", "restart")]
@@ -157,7 +157,7 @@ def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, c
 
 
 @given(*inputs)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_verdict_is_half_obeyed_or_forgotten(
     verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig
 ) -> None:
@@ -173,7 +173,7 @@ def test_no_verdict_is_half_obeyed_or_forgotten(
 
 
 @given(*inputs, st.sampled_from(["all", "job", "rack"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_pause_stops_actions_and_never_a_page(
     verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig, scope: str
 ) -> None:
@@ -193,7 +193,7 @@ def test_a_pause_stops_actions_and_never_a_page(
 
 
 @given(*inputs)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_order_of_verdicts_changes_nothing(
     verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig
 ) -> None:
@@ -204,7 +204,7 @@ def test_the_order_of_verdicts_changes_nothing(
 
 
 @given(st.lists(st.tuples(st.floats(1.0, 400.0), st.lists(verdicts_, min_size=1, max_size=3)), max_size=25), configs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_breaker_and_budgets_hold_over_any_sequence(events: list[tuple[float, list[Verdict]]], config: PolicyConfig) -> None:
     """Everything that the policy wants is done, at once and with success; evicted machines come back repaired."""
     config = replace(config, dry_run=False)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from minder.diagnose.load_detector import equip_detector, open_model
+from minder.diagnose.load_detector import load_detector, open_model
 from minder.model.errors import BadInputError
 from minder.record.registry.folder import Model, read_model, write_model
 from minder.record.registry.mlflow_registry import Log, Registry
+
+pytestmark = pytest.mark.lab  # importing MLflow and migrating its database take seconds
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,6 @@ def registry(state_dir: Path) -> Registry:
     return found
 
 
-@pytest.mark.lab
 def test_runs_hold_what_was_measured(registry: Registry) -> None:
     import mlflow
 
@@ -62,7 +63,7 @@ def test_the_alias_names_one_version_and_moves(registry: Registry) -> None:
 
 def test_the_online_pipeline_gets_the_champions_parameters(registry: Registry) -> None:
     assert open_model("models:/minder-detector@champion").ranges == {"cpu_usage_ratio": (0.0, 0.9)}
-    detectors = [equip_detector(f"models:/minder-detector{which}")({}) for which in ("@champion", "/1")]
+    detectors = [load_detector(f"models:/minder-detector{which}")({}) for which in ("@champion", "/1")]
     assert [detector.config.patience_s for detector in detectors] == [55.0, 44.0]  # type: ignore[attr-defined]
 
 

@@ -56,6 +56,7 @@ def test_the_page_tells_the_story_and_needs_nothing_from_elsewhere(story: Any) -
     assert "too short a time to say anything of a day" in text and "with the rate" not in text
 
 
+@pytest.mark.lab
 def test_a_long_period_has_a_picture_of_its_pool_and_hours_have_none(story: Any) -> None:
     story.register(0.0, first_step_s=60.0)
     story.hang(1000.0)

@@ -48,6 +48,7 @@ def test_a_job_under_five_faults_ends_with_the_losses_of_an_undisturbed_one(tmp_
     assert end["ettr"]["ettr"] is not None and any(item["evicted"] for row in rows for item in row["recoveries"])
 
 
+@pytest.mark.lab
 def test_a_process_with_a_wrong_clock_sleeps_as_any_other_and_counts_time_as_any_other() -> None:
     """Its wall clock alone is wrong: else a strike would end the process that it should mislead."""
     machines: ModuleType = importlib.import_module("chaos_lab.machines")

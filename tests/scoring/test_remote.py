@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.load_detector import equip_model, open_model
+from minder.diagnose.load_detector import detector_maker, open_model
 from minder.diagnose.scoring import host as host_module
 from minder.diagnose.scoring.remote import Patience, RemoteDetector
 from minder.diagnose.verdicts.judge import Judge
@@ -29,7 +29,7 @@ def default_model() -> Model:
 
 
 def here() -> Detector:
-    return equip_model(default_model())(STAGES)
+    return detector_maker(default_model())(STAGES)
 
 
 def elsewhere(hosts: Any, patience: Patience = BRIEF) -> RemoteDetector:
@@ -86,6 +86,7 @@ def test_while_nobody_answers_the_rule_is_blind_and_afterwards_nothing_is_missin
             assert result.suspects == expected and same(other.scores, one.scores)
 
 
+@pytest.mark.lab
 def test_a_late_answer_is_taken_when_it_comes(hosts: Any, sick_rows: Sequence[Window]) -> None:
     one, detector = TelemetryRule(here()), elsewhere(hosts)
     other = TelemetryRule(detector)
@@ -159,6 +160,7 @@ def test_a_replay_cannot_do_without_an_answer(hosts: Any, sick_rows: Sequence[Wi
         look(rule, sick_rows[0])
 
 
+@pytest.mark.lab
 def test_what_is_kept_of_the_past_is_bounded(hosts: Any, sick_rows: Sequence[Window]) -> None:
     detector = elsewhere(hosts)
     for row in sick_rows:

@@ -59,7 +59,7 @@ def test_nothing_is_answered_without_a_token(http: httpx.Client, ledger: Ledger)
     assert ledger.events() == before
 
 
-@pytest.mark.parametrize("role", ["agent", "launcher", "source"])
+@pytest.mark.parametrize("role", ["agent", "source", pytest.param("launcher", marks=pytest.mark.release)])
 def test_a_machines_token_and_a_monitors_send_signals_and_nothing_else(http: httpx.Client, as_: As, ledger: Ledger, role: str) -> None:
     headers = as_(role, **({} if role == "source" else {"machine": "m1"}))
     before = ledger.events()

@@ -214,7 +214,7 @@ def read() -> Iterator[Callable[[Path], dict[str, Any]]]:
         runner.run(pool.close())
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_damaged_tables_and_odd_documents_never_break_the_reader(
     data: st.DataObject, read: Callable[[Path], dict[str, Any]], tmp_path: Path

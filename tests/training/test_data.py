@@ -39,6 +39,7 @@ def test_each_recording_stays_on_its_side_when_others_come(tmp_path: Path) -> No
     assert {item.path for item in first.held_back} <= {item.path for item in second.held_back}
 
 
+@pytest.mark.lab
 def test_the_hash_depends_on_bytes_and_truth_and_on_nothing_else(tmp_path: Path) -> None:
     recordings(tmp_path / "set", 4)
     first = gather_data(recipe(tmp_path), tmp_path).sha256

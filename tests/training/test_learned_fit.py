@@ -14,7 +14,7 @@ from minder.offline.training.learned import fit as fitting
 from minder.offline.training.learned.examples import Examples
 from minder.offline.training.learned.fit import Fitted, fit
 
-pytestmark = pytest.mark.package("sklearn")
+pytestmark = [pytest.mark.package("sklearn"), pytest.mark.lab]  # the import alone takes seconds
 POWER = FEATURES.index("power_quick")
 
 
@@ -37,7 +37,6 @@ def fitted(examples: Examples) -> Fitted:
         return fit(examples)
 
 
-@pytest.mark.lab
 def test_the_exported_trees_say_what_the_model_says(fitted: Fitted, examples: Examples) -> None:
     np.testing.assert_allclose(fitted.margin().of(examples.features_NF), fitted.of(examples.features_NF), atol=1e-5)
 

@@ -69,7 +69,7 @@ def test_the_records_are_those_of_the_protocol() -> None:
 
 @pytest.mark.parametrize("cls", RECORDS, ids=lambda cls: cls.__name__)
 def test_every_record_comes_back_as_it_went(cls: type) -> None:
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=6, deadline=None)
     @given(built(cls))
     def there_and_back(record: Any) -> None:
         assert from_json(cls, json.loads(json.dumps(to_json(record)))) == record
@@ -107,7 +107,7 @@ def test_a_newer_peers_extra_keys_are_ignored_and_missing_ones_take_their_defaul
     assert signal == Signal(1.0, "log")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.recursive(st.none() | st.booleans() | FINITE | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_json_at_all_raises_anything_but_a_wire_error(data: Any) -> None:
     for cls in (Signal, Decision, MachineView):

@@ -67,8 +67,8 @@ def status_age_s(status: Mapping[str, Any], now_s: float) -> float:
     >>> status_age_s({"now_s": 3700.0}, 100.0)
     3600.0
     """
-    told_s = status.get("now_s")
-    return abs(now_s - told_s) if isinstance(told_s, (int, float)) else math.inf
+    written_s = status.get("now_s")
+    return abs(now_s - written_s) if isinstance(written_s, (int, float)) else math.inf
 
 
 def _role(machine: str, in_job: Iterable[str], standbys: Iterable[str], state: JobState) -> str:

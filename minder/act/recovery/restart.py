@@ -127,7 +127,7 @@ class _Telling:
     def __init__(self, fleet: Fleet, plan: GenerationPlan, clock: Clock, grace_s: float, deliver: Deliver | None) -> None:
         self._fleet, self._plan, self._clock, self._grace_s = fleet, plan, clock, grace_s
         self._deliver = deliver
-        self._told_s: dict[str, float] = {}
+        self._ordered_s: dict[str, float] = {}
         self._pids: dict[str, dict[int, set[int]]] = {}  # machine to slot to every process that it had since it got its ranks
         self.missing: dict[str, str] = {}
         self.errors: dict[str, str] = {}
@@ -140,7 +140,7 @@ class _Telling:
         answers = without | self._fleet.post_workers({machine: body for machine, body in requests.items() if machine not in without})
         now_s, views = self._clock.steady_s(), self._fleet.views()
         for machine, answer in answers.items():
-            self._told_s[machine] = now_s
+            self._ordered_s[machine] = now_s
             self.errors.pop(machine, None)
             if isinstance(answer, NoAnswerError) and _was_heard(views.get(machine)):
                 self.errors[machine] = str(answer)
@@ -179,7 +179,7 @@ class _Telling:
     def untold(self) -> list[str]:
         """Of those the ones that gave no answer, and launchers that got their ranks and forgot them: their workers wait without a rank."""
         views, now_s = self._fleet.views(), self._clock.steady_s()
-        due = [machine for machine in self.pending() if now_s - self._told_s[machine] >= _TELL_AGAIN_S]
+        due = [machine for machine in self.pending() if now_s - self._ordered_s[machine] >= _TELL_AGAIN_S]
         return [machine for machine in due if machine in self.errors or is_unmanned(views.get(machine))]
 
 

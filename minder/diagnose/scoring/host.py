@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.load_detector import equip_model
+from minder.diagnose.load_detector import detector_maker
 from minder.model.evidence import Scores
 from minder.model.telemetry import Window
 from minder.record.registry.folder import Model
@@ -86,7 +86,7 @@ class DetectorHost:
 
     def _begin(self, order: Order, start: Start) -> None:
         self._life = ""  # until all of the past has been gone through
-        detector = equip_model(start.model)(start.stages)
+        detector = detector_maker(start.model)(start.stages)
         if start.state is not None:
             detector.load(json.loads(start.state))
         for window, anomalous in start.past:

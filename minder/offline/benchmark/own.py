@@ -45,14 +45,14 @@ def _dumps(folder: Path) -> tuple[Said, ...]:
 
 
 def _recording(folder: Path, detector: str) -> tuple[Said, ...]:
-    from minder.diagnose.load_detector import equip_detector
+    from minder.diagnose.load_detector import load_detector
     from minder.ingest.sources.recording import read_recording
     from minder.offline.evaluation.judged import not_judged
     from minder.offline.evaluation.replay import replay_recording
     from minder.offline.evaluation.scoring import accusations
 
     recording = read_recording(folder)
-    named = accusations(replay_recording(recording, None, equip_detector(detector)))
+    named = accusations(replay_recording(recording, None, load_detector(detector)))
     if named:
         return tuple(Said(item.machines, None, item.time_s) for item in named)
     return _UNKNOWN if not_judged(recording) else (Said((), "none"),)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minder.diagnose.load_detector import MakeDetector, equip_detector, model_at_hand
+from minder.diagnose.load_detector import MakeDetector, load_detector, model_at_hand
 from minder.model.errors import BadInputError, RecordingError
 from minder.offline.evaluation.apart import answers_apart
 from minder.offline.evaluation.cases import Case, case_of, facts_of
@@ -76,11 +76,11 @@ def _evaluate_elsewhere(labelled: Labelled, detector: str) -> Case | str:
     return evaluate_one(labelled, _read_once(detector))
 
 
-_read_once = functools.cache(equip_detector)
+_read_once = functools.cache(load_detector)
 
 
 def _run(labelled: Sequence[Labelled], detector: str, jobs: int) -> Iterator[tuple[int, Case | str]]:
-    equip_detector(detector)  # one that cannot be had is refused before anything is read
+    load_detector(detector)  # one that cannot be had is refused before anything is read
     orders = [(item.path, (item, detector)) for item in labelled]
     for index, answer in answers_apart(_evaluate_elsewhere, orders, jobs):
         yield index, str(answer) if isinstance(answer, RecordingError) else answer

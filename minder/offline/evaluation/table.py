@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from minder.diagnose.load_detector import equip_detector
+from minder.diagnose.load_detector import load_detector
 from minder.model.errors import BadInputError
 
 __all__ = ["COLUMNS", "judge_table"]
@@ -42,5 +42,5 @@ def judge_table(table: Any, detector: str = "default", interval_s: float = 0.0) 
         layout = f"[parallelism]\ntensor = 1\npipeline = 1\ndata = {len(machines)}\n"
         (folder / "job.toml").write_text(f'name = "table"\nmachines = {json.dumps(machines)}\ngpus_per_machine = 1\n{interval}{layout}')
         frame.write_parquet(folder / "telemetry.parquet")
-        lines = [verdict_line("table", verdict) for verdict in replay(folder, None, equip_detector(str(detector)))]
+        lines = [verdict_line("table", verdict) for verdict in replay(folder, None, load_detector(str(detector)))]
     return [{name: ",".join(line[name]) if name == "machines" else line[name] for name in COLUMNS} for line in lines]

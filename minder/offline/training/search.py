@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minder.diagnose.load_detector import equip_model
+from minder.diagnose.load_detector import detector_maker
 from minder.offline.evaluation.cases import Case
 from minder.offline.evaluation.evaluate import evaluate_labelled
 from minder.offline.evaluation.labels import Labelled
@@ -51,7 +51,7 @@ def search(
     for number, parameters in enumerate(tried):
         folder = scratch / f"trial-{number}"
         model = Model(detector, parameters)
-        equip_model(model)
+        detector_maker(model)
         if len(tried) == 1:
             return [Trial(parameters, summarise([]))]
         write_model(model, folder)

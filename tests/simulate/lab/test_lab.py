@@ -186,6 +186,7 @@ def ask(url, token):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.lab
 def test_agents_and_launchers_run_on_their_machines_addresses_and_see_only_them(make_lab, mode, tmp_path, wait_until):
     token_file, token = tmp_path / "token", "0123456789abcdef0123"
     token_file.write_text(token)
