@@ -314,7 +314,9 @@ class World:
         tracker = JobTracker()
 
         def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
-            facts = {"workers_dead": self.workers_dead or state.phase == "suspended", "hangs": self.hangs}
+            silent = frozenset(name for name, item in self.fleet.launchers.items() if item.silent)
+            facts: dict[str, Any] = {"workers_dead": self.workers_dead or state.phase == "suspended", "hangs": self.hangs}
+            facts |= {"machines_lost": silent, "by_launchers": True}
             probing, replays = (WITH_LAUNCHERS - {"replay"} if self.fleet.offers else frozenset()), {"replay"} & set(self.fleet.offers)
             offers = OFFERED | probing | replays
             return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, offers=offers, **facts)

@@ -316,19 +316,18 @@ def test_no_standby_and_dead_workers_restarts_in_place(world: Any) -> None:
 
 
 def test_dead_workers_wait_for_a_launcher_that_does_not_answer(world: Any) -> None:
-    """Its eviction is held up, and a generation could not start without it."""
-    world.policy = replace(world.policy, breaker_share=0.0)
-    world.workers_dead = True
-    world.script = after_first_steps(world)
+    """A generation could not start without it, and would count as a restart."""
     app = world.app()
     app.begin()
-    world.tick(app, 2)
-    world.fleet.launchers["m2"].answers = False
-    world.tick(app, 10)
-    assert app.state.generation == 1
-    reasons = [event.payload["reason"] for event in world.events(kinds.DECISION)]
-    assert reasons.count("launcher_gone") == 1, "it is said once"
-    world.fleet.launchers["m2"].answers = True
+    world.tick(app, 5)
+    fails = replace(world.accuse(), kind="job", cause="unknown", machines=())
+    world.workers_dead, world.fleet.launchers["m2"].silent = True, True
+    world.script = lambda observation: [replace(fails, time_s=observation.now_s)] if observation.job.generation == 1 else []
+    world.tick(app, 2000)
+    assert app.state.generation == 1, "however long: what is lost has verdicts of its own"
+    said = [(event.payload["action"], event.payload["reason"]) for event in world.events(kinds.DECISION)]
+    assert said == [("none", "launcher_gone")], "it is said once"
+    world.fleet.launchers["m2"].silent = False
     world.tick(app, 8)
     assert app.state.generation == 2
     app.close()

@@ -22,7 +22,7 @@ SLOW = {
 FIRST, COUNT, PARTS = 1, 100, 25  # more of them: bench/schedules.py
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in range(1, PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.lab) for part in range(1, PARTS))])
 def test_the_invariants_hold(scene: Any, schedule: Any, empty_ledger: Path, part: int) -> None:
     for seed in range(FIRST + part, FIRST + COUNT, PARTS):
         drawn = schedule.draw(seed)
@@ -41,7 +41,7 @@ KILLED = [("write", 12)]
 MORE = [*(("write", place) for place in range(1, 28)), *(("probe", place) for place in (2, *range(1, 28, 3))), ("effect", 3), ("effect", 6)]
 
 
-@pytest.mark.parametrize(("what", "place"), [*KILLED, *(pytest.param(*item, marks=pytest.mark.release) for item in MORE)])
+@pytest.mark.parametrize(("what", "place"), [*KILLED, *(pytest.param(*item, marks=pytest.mark.lab) for item in MORE)])
 def test_a_controller_killed_anywhere_in_a_diagnosis(scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int) -> None:
     """m1's full disk, which only a probe sees, kills its process twice: from the second time on the controller dies at one place."""
     drawn = schedule.Schedule(0, (schedule.Action(1.0, "disk", "m1", 2), schedule.Action(13.0, "kill", "", place, what)))
@@ -54,8 +54,8 @@ def test_a_controller_killed_anywhere_in_a_diagnosis(scene: Any, schedule: Any, 
     ("what", "place"),
     [
         ("write", 14),
-        *(pytest.param("write", place, marks=pytest.mark.release) for place in range(1, 44)),
-        *(pytest.param("probe", place, marks=pytest.mark.release) for place in range(1, 90, 9)),
+        *(pytest.param("write", place, marks=pytest.mark.lab) for place in range(1, 44)),
+        *(pytest.param("probe", place, marks=pytest.mark.lab) for place in range(1, 90, 9)),
     ],
 )
 def test_a_controller_killed_anywhere_in_a_replay(scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int) -> None:
@@ -93,9 +93,9 @@ def fails(scene: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 
 def params(whole: bool) -> list[Any]:
-    """One of them at once, the others before a release."""
+    """One of them at once, the others in the slow suite."""
     quick = set(INVARIANT) - SLOW if whole else {"acts without an intent"}
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.release) for name in INVARIANT]
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.lab) for name in INVARIANT]
 
 
 def among_noise(action: Any, breaks: str) -> tuple[Any, ...]:
@@ -210,7 +210,7 @@ BREAKS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=pytest.mark.release)])
+@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=pytest.mark.lab)])
 def test_a_machine_that_was_evicted_twice_is_tested_before_it_takes_a_place(
     scene: Any, schedule: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
@@ -259,7 +259,7 @@ def test_an_eviction_that_waited_for_a_standby_is_taken_up_when_one_returns(
     assert "m1" in set(played.watch.generations[0].values()) and "m1" not in set(played.watch.generations[-1].values())
 
 
-@pytest.mark.parametrize("skipped", [True, pytest.param(False, marks=pytest.mark.release)])
+@pytest.mark.parametrize("skipped", [True, pytest.param(False, marks=pytest.mark.lab)])
 def test_a_standby_whose_probe_failed_takes_no_ranks(
     scene: Any, schedule: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch, skipped: bool
 ) -> None:
@@ -300,7 +300,7 @@ def test_an_update_that_one_launcher_refuses_leaves_the_version_before(scene: An
     assert played.watch.broken == [] and versions(played) == [0, 0]
 
 
-@pytest.mark.parametrize("kind", ["bad", pytest.param("broken", marks=pytest.mark.release)])
+@pytest.mark.parametrize("kind", ["bad", pytest.param("broken", marks=pytest.mark.lab)])
 @pytest.mark.parametrize(("rollback", "ends"), [("auto", 0), ("off", 1)])
 def test_a_bad_update_is_taken_back_where_the_site_says_so(
     scene: Any, schedule: Any, empty_ledger: Path, rollback: str, ends: int, kind: str
@@ -319,7 +319,7 @@ MORE_IN_UPDATE = [*(("write", place) for place in range(1, 34)), *(("effect", pl
 
 
 @pytest.mark.parametrize(
-    ("what", "place"), [*KILLED_IN_UPDATE, *(pytest.param(*item, marks=pytest.mark.release) for item in MORE_IN_UPDATE)]
+    ("what", "place"), [*KILLED_IN_UPDATE, *(pytest.param(*item, marks=pytest.mark.lab) for item in MORE_IN_UPDATE)]
 )
 def test_a_controller_killed_anywhere_in_an_update_and_its_rollback(
     scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int
@@ -336,7 +336,7 @@ def left_out(played: Any) -> list[str]:
     return [text for generation, text in sorted(played.watch._left_out.items()) if generation]
 
 
-@pytest.mark.parametrize("whose", ["1", pytest.param("-1", marks=pytest.mark.release)])
+@pytest.mark.parametrize("whose", ["1", pytest.param("-1", marks=pytest.mark.lab)])
 def test_a_bad_batch_is_left_out_and_costs_no_machine(scene: Any, schedule: Any, empty_ledger: Path, whose: str) -> None:
     """Of all ranks, or in one rank's part: then another machine takes that rank once, to see whether the batch does it there too."""
     played = scene.play(schedule.Schedule(0, (schedule.Action(5.0, "bad_batch", "", 3, whose),)), empty_ledger)
@@ -379,7 +379,7 @@ KILLED_IN_SKIP = [("effect", 6)]
 MORE_IN_SKIP = [*(("write", place) for place in range(1, 29)), *(("effect", place) for place in range(1, 9))]
 
 
-@pytest.mark.parametrize(("what", "place"), [*KILLED_IN_SKIP, *(pytest.param(*item, marks=pytest.mark.release) for item in MORE_IN_SKIP)])
+@pytest.mark.parametrize(("what", "place"), [*KILLED_IN_SKIP, *(pytest.param(*item, marks=pytest.mark.lab) for item in MORE_IN_SKIP)])
 def test_a_controller_killed_anywhere_in_a_skip(scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int) -> None:
     actions = (schedule.Action(5.0, "kill", "", place, what), schedule.Action(5.0, "bad_batch", "", 3, "-1"))
     played = scene.play(schedule.Schedule(0, actions), empty_ledger)
@@ -387,7 +387,7 @@ def test_a_controller_killed_anywhere_in_a_skip(scene: Any, schedule: Any, empty
     assert left_out(played)[-1].isdecimal() and played.phase == "running" and any("killed" in line for line in played.trace)
 
 
-@pytest.mark.parametrize("flag", ["link", "page", pytest.param("evict", marks=pytest.mark.release)])
+@pytest.mark.parametrize("flag", ["link", "page", pytest.param("evict", marks=pytest.mark.lab)])
 def test_a_slow_machine_goes_only_with_a_proof_where_the_site_wants_one(scene: Any, schedule: Any, empty_ledger: Path, flag: str) -> None:
     """One whose link is slow indeed; a page stops no job."""
     actions = (schedule.Action(5.0, "slow", "m1", 1e9, flag),)

@@ -134,8 +134,8 @@ def dry_run(case: Case) -> Ruling:
 
 
 def launchers(case: Case) -> Ruling:
-    """A job starts again in place once the launchers of all its machines answer, or where one that is gone is replaced: until then a restart
-    would fail, and count."""
+    """A job starts again in place once the launchers of all its machines answer, or where one that is gone is replaced: until then a
+    restart would fail, and count."""
     gone = sorted(case.context.machines_lost & set(case.context.job.machines)) if case.context.by_launchers else []
     if gone:
         more = f" and {len(gone) - _MOST_TOLD} more" if len(gone) > _MOST_TOLD else ""

@@ -88,8 +88,12 @@ REPLAY_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_replay))
 RESTART_STAGES = (*_WHOLE_JOB, ("launchers", limits.launchers), ("dry_run", limits.would_restart))
 ROLLBACK_STAGES = (*_WHOLE_JOB, ("launchers", limits.launchers), ("checkpoint", timing.readable), ("dry_run", limits.would_restart))
 SKIP_STAGES = (
-    *_WHOLE_JOB, ("launchers", limits.launchers), ("bound", skipping.bounded), ("checkpoint", skipping.saved_before), ("dry_run", skipping.would_skip)
-)  # fmt: skip
+    *_WHOLE_JOB,
+    ("launchers", limits.launchers),
+    ("bound", skipping.bounded),
+    ("checkpoint", skipping.saved_before),
+    ("dry_run", skipping.would_skip),
+)
 _STAGES_OF_RUNG: dict[str, tuple[tuple[str, Stage], ...]] = {"rollback": ROLLBACK_STAGES, "skip_batch": SKIP_STAGES}
 _RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
 _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
