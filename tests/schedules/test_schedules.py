@@ -318,9 +318,7 @@ KILLED_IN_UPDATE = [("write", 4)]
 MORE_IN_UPDATE = [*(("write", place) for place in range(1, 34)), *(("effect", place) for place in range(1, 12))]
 
 
-@pytest.mark.parametrize(
-    ("what", "place"), [*KILLED_IN_UPDATE, *(pytest.param(*item, marks=pytest.mark.lab) for item in MORE_IN_UPDATE)]
-)
+@pytest.mark.parametrize(("what", "place"), [*KILLED_IN_UPDATE, *(pytest.param(*item, marks=pytest.mark.lab) for item in MORE_IN_UPDATE)])
 def test_a_controller_killed_anywhere_in_an_update_and_its_rollback(
     scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int
 ) -> None:
