@@ -10,6 +10,7 @@ from minder.cli.options import LedgerOption, TableFormat
 
 if TYPE_CHECKING:
     from minder.model.history import Approval
+    from minder.record.client.ledger import RemoteLedger
 
 __all__ = ["app", "approve", "list_decisions", "reject"]
 
@@ -35,33 +36,37 @@ def list_decisions(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
+    from minder.model.log import say
     from minder.record.incidents import Ledger
     from minder.record.incidents.approvals import refusal
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
     with open_ledger(ledger) as opened:
-        found = opened.approvals(job)
-    shown = [item for item in found if all_ or refusal(item, time.time()) is None or _is_pending(item)]
+        shown = [item for item in opened.approvals(job) if all_ or refusal(item, time.time()) is None or _is_pending(item)]
+        open_ = {item.job for item in shown if item.state == "waiting" or _is_pending(item)}
+        silent = _unled(open_, ledger) if isinstance(opened, Ledger) else _unheard(open_, opened)
     if format_ == "json":
         typer.echo(json.dumps(to_json(shown), indent=1))
     elif not shown:
         typer.echo("no decision waits for an operator" if not all_ else "no decision was ever put to an operator")
     else:
         print_table([("id", "job", "incident", "would evict", "why", "state", "until", "then"), *map(_row, shown)])
-        if isinstance(opened, Ledger):
-            _say_unheard({item.job for item in shown if item.state == "waiting" or _is_pending(item)}, ledger)
+        for name in sorted(silent):
+            say(f"minder: no controller of {name} is heard: whatever is answered, nothing will happen until one runs")
 
 
-def _say_unheard(jobs: set[str], ledger: str | None) -> None:
-    """An answer that no controller is there to carry out is worth nothing: whose decisions those are."""
+def _unled(jobs: set[str], ledger: str | None) -> set[str]:
+    """Jobs without a controller: an answer that no controller is there to carry out is worth nothing."""
     from minder.act.controller.lease import is_led
-    from minder.model.log import say
     from minder.record.incidents import find_ledger
 
-    for job in sorted(jobs):
-        if not is_led(find_ledger(ledger), job):
-            say(f"minder: no controller of {job} is heard: whatever is answered, nothing will happen until one runs")
+    return {job for job in jobs if not is_led(find_ledger(ledger), job)}
+
+
+def _unheard(jobs: set[str], remote: RemoteLedger) -> set[str]:
+    """As `_unled`, by what the service hears."""
+    return {item.job for item in remote.client.decisions() if item.job in jobs and item.controller == "silent"} if jobs else set()
 
 
 def _is_pending(item: Approval) -> bool:

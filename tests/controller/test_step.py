@@ -323,7 +323,9 @@ def test_dead_workers_wait_for_a_launcher_that_does_not_answer(world: Any) -> No
     fails = replace(world.accuse(), kind="job", cause="unknown", machines=())
     world.workers_dead, world.fleet.launchers["m2"].silent = True, True
     world.script = lambda observation: [replace(fails, time_s=observation.now_s)] if observation.job.generation == 1 else []
-    world.tick(app, 2000)
+    world.tick(app, 5)
+    world.clock.sleep(2000.0)
+    world.tick(app, 5)
     assert app.state.generation == 1, "however long: what is lost has verdicts of its own"
     said = [(event.payload["action"], event.payload["reason"]) for event in world.events(kinds.DECISION)]
     assert said == [("none", "launcher_gone")], "it is said once"
