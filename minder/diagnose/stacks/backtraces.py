@@ -18,6 +18,7 @@ _THREAD = re.compile(r"^Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ )?\(?(?:L
 # * 1    Thread 0x7fc7 (LWP 52422) "python" select_poll_poll () at selectmodule.c.h:219
 _ROW = re.compile(r'^[* ]\s*(?P<number>\d+)\s+Thread 0x[0-9a-f]+ \(LWP (?P<lwp>\d+)\) "(?P<name>[^"]*)"\s+(?P<frame>.+)$')
 _FRAME = re.compile(r"^#(?P<level>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<body>.+)$")
+_NAME = re.compile(r'"([^"]*)"')
 _LIBRARY = re.compile(r"\s+from (?P<library>\S+)\s*$")
 _SOURCE = re.compile(r"\s+at (?P<source>\S+?)(?::\d+)?\s*$")
 _PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (?P<file>[^,]+), line (?P<line>\d+), in (?P<name>[\w<>.]+)")
@@ -42,7 +43,7 @@ def as_gdb(text: str) -> str:
     >>> as_gdb("* thread #1, name = 'python'\\n  * frame #0: 0x00007f12 libc.so.6`poll + 79").splitlines()
     ['Thread 1 ("python"):', '#0  0x00007f12 in poll () from libc.so.6']
     """
-    if "frame #0: 0x" in text and "`" in text:
+    if "`" in text and "frame #0: 0x" in text:
         text = _LLDB_FRAME.sub(_gdb_frame, text)
         return _LLDB_THREAD.sub(lambda found: f'Thread {found["number"]} ("{found["name"] or ""}"):', text)
     if "TID " in text and _EU_THREAD.search(text):
@@ -62,13 +63,14 @@ def parse_gdb(text: str) -> tuple[Thread, ...]:
     only one."""
     threads: list[tuple[int, int | None, str, tuple[Frame, ...]]] = []
     text = _newest_visit(text)
-    plain = _VALUE.sub("0x0", "\n".join(text.splitlines())).rstrip("\n")
+    lines = "\n".join(text.splitlines()) if "\r" in text else text
+    plain = _VALUE.sub("0x0", lines).rstrip("\n")
     last = plain.rpartition("\n")
     sections = _sections(last[0] if last[2].startswith("[") else plain)  # gdb's last word holds the pid
     for header, body in newest_run(sections, _thread_of):
         own, rows = _read_body(body)
         if header is not None:
-            name = re.search(r'"([^"]*)"', header["rest"])
+            name = _NAME.search(header["rest"])
             lwp = int(header["lwp"]) if header["lwp"] else None
             threads.append((int(header["number"]), lwp, name.group(1) if name else "", own or ()))
         elif own is not None:
