@@ -66,7 +66,7 @@ def _give_memory_back() -> None:
 
 def _leave_past_alone() -> None:
     """Have the collector of cycles walk no longer through what stays: some hundred thousand objects of the ledger's past. A full round
-    falls to whoever asks for something large, every second reading of a large job's status, and took 0.2 s of it and more."""
+    falls to the one who asks for something large, every second reading of a large job's status, and took 0.2 s of it and more."""
     gc.collect()
     gc.freeze()
 

@@ -147,7 +147,7 @@ def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int, int | None]:
 
 
 def _fingerprints(event: LedgerEvent) -> frozenset[str]:
-    """How the machine on trial had failed; a failure without structure has none, and is told from others by who fails."""
+    """How the machine on trial had failed; a failure without structure has none, and is known from others by who fails."""
     try:
         decision = from_json(Decision, event.payload.get("decision"))
     except WireError:
