@@ -12,10 +12,11 @@ from beside import BESIDE
 from dumps import FORMATS, spy_text
 from strangers import Cluster, write_job
 
-from minder.diagnose.stacks import Capture, Finding, Process, analyse, read_captures, read_dumps
+from minder.diagnose.stacks import Capture, Finding, Process, analyse, place_ranks, read_captures, read_dumps
 from minder.diagnose.stacks.roles import Role
 from minder.diagnose.stacks.threads import read_role
 from minder.edge.signals.log_prefix import Writer
+from minder.model.topology import Parallelism, Topology
 
 Judge = Callable[[Path], Finding]
 
@@ -59,8 +60,8 @@ def test_what_a_launcher_writes_before_every_line_is_no_part_of_a_dump(label: st
 
 OWNERS = {
     "[rank{rank}]: ": Writer(rank=3),
-    "{rank}: ": Writer(rank=3),
-    "[1,{rank}]<stderr>: ": Writer(rank=3),
+    "{rank}: ": Writer(rank=3, counted=True),
+    "[1,{rank}]<stderr>: ": Writer(rank=3, counted=True),
     "[{rank}] ": Writer(rank=3),
     "[default{rank}]:": Writer(local=3),
     "[node7:{rank}]:": Writer(local=3, machine="node7"),
@@ -85,6 +86,16 @@ def test_lines_of_several_ranks_in_one_file_are_not_mixed_into_one(label: str, d
     found = read_dumps(mixed.encode())
     assert [item.threads for item in found] == own
     assert found[1].writer == OWNERS[label]
+
+
+@pytest.mark.parametrize(("tasks", "machines"), [(2, ["task0", "task1"]), (4, ["a", "a", "b", "b"])])
+def test_a_tasks_number_is_a_rank_only_where_there_are_more_than_machines(tasks: int, machines: list[str], tmp_path: Path) -> None:
+    """`srun --label` over one launcher a machine numbers launchers: the second machine's is no rank 1."""
+    rows = [(task, row) for task in range(tasks) for row in FORMATS["py-spy text"]([fw.SYNC["megatron"]], 90 + task).decode().splitlines()]
+    (tmp_path / "srun.log").write_text("\n".join(f"{task}: {row}" for task, row in rows))
+    topology = Topology(("a", "b"), 2, Parallelism(data=4))
+    ((*found,),) = [capture.processes for capture in place_ranks(read_captures(tmp_path), topology, {})]
+    assert [item.machine for item in found] == machines
 
 
 @pytest.mark.parametrize("label", ["[default{local}]: ", "[node7:{local}]:"])

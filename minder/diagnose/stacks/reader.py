@@ -200,7 +200,7 @@ def _labelled(dump: Dump, writer: Writer, machine: str, file: str, state: str) -
     machine = writer.machine or (machine if writer.rank is None else f"rank{writer.rank}")
     title = dump.title or ("" if writer.local is None else f"local rank {writer.local}")
     pid = dump.pid if dump.pid is not None else writer.pid
-    return Process(machine, pid, writer.rank, state, dump.threads, dump.problem, file, dump.is_below, title)
+    return Process(machine, pid, writer.rank, state, dump.threads, dump.problem, file, dump.is_below, title, writer.counted)
 
 
 def _of_process(dumps: Sequence[Dump], pid: int | None) -> Dump:
@@ -242,10 +242,19 @@ def place_ranks(captures: Sequence[Capture], topology: Topology | None, pid_rank
     """Give ranks to processes known only by pid (ranks.json), and machines to those known only by rank."""
     return tuple(
         Capture(
-            tuple(_placed(process, topology, pid_ranks) for process in capture.processes), capture.time_s, capture.name, capture.ignored
+            tuple(_placed(process, topology, pid_ranks) for process in _uncounted(capture.processes, topology)),
+            capture.time_s, capture.name, capture.ignored,
         )
         for capture in captures
-    )
+    )  # fmt: skip
+
+
+def _uncounted(processes: Sequence[Process], topology: Topology | None) -> Sequence[Process]:
+    """Tasks' numbers are ranks, unless all could be machines', each of which has several ranks: then it is not known whose they are."""
+    numbers = [process.rank for process in processes if process.counted and process.rank is not None]
+    if not numbers or topology is None or not max(numbers) < len(topology.machines) < len(topology.rank_machine):
+        return processes
+    return [replace(process, rank=None, machine=f"task{process.rank}") if process.counted else process for process in processes]
 
 
 def _placed(process: Process, topology: Topology | None, pid_ranks: Mapping[tuple[str, int], int]) -> Process:

@@ -44,7 +44,8 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process of the job. `state` is the kernel's letter (R, S, D, T, Z), "" where it is unknown. `problem`: why there is no stack.
-    `child`: a training process started it, so that it is none itself. `title`: its command line, where the dump shows it."""
+    `child`: a training process started it, so that it is none itself. `title`: its command line, where the dump shows it. `counted`: its
+    rank is the number of a scheduler's task, which may be a machine's."""
 
     machine: str
     pid: int | None = None
@@ -55,6 +56,7 @@ class Process:
     file: str = ""
     child: bool = False
     title: str = ""
+    counted: bool = False
 
     @property
     def name(self) -> str:

@@ -73,19 +73,20 @@ def strip_prefix(line: str) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Who wrote a line. rank: of the job; local: of its machine, or of a launcher there, which says nothing of the job's other machines.
-    machine: "" where no label names it."""
+    machine: "" where no label names it. counted: rank is a task's number, which is a machine's where one task starts all its ranks."""
 
     rank: int | None = None
     local: int | None = None
     machine: str = ""
     pid: int | None = None
+    counted: bool = False
 
 
 def read_writer(label: str) -> tuple[Writer, str] | None:
     r"""Whose label this is, and a pattern for it wherever it stands (the digits of its times differ); None where it is no label of one.
 
     >>> read_writer("[node1:3]: ")
-    (Writer(rank=None, local=3, machine='node1', pid=None), '\\[node1:3\\]:\\ ')
+    (Writer(rank=None, local=3, machine='node1', pid=None, counted=False), '\\[node1:3\\]:\\ ')
     """
     parts: dict[str, Any] = {}
     pattern, at = "", 0
@@ -106,15 +107,17 @@ def read_writer(label: str) -> tuple[Writer, str] | None:
 
 def _writer(parts: dict[str, Any]) -> Writer:
     """A task's number is a rank, unless the launcher that it stands for numbers ranks of its own."""
-    rank, local = (parts.get("rank") or parts.get("mpi") or parts.get("sky")), (parts.get("local") or parts.get("its"))
-    task = parts.get("task") or parts.get("flux")
+    rank, local = (parts.get("rank") or parts.get("sky")), (parts.get("local") or parts.get("its"))
+    task = parts.get("task") or parts.get("flux") or parts.get("mpi")
     kind = parts.get("kind") or ""
     if named := re.fullmatch(r"rank[_-]?(\d+)", kind, re.IGNORECASE):
         rank, kind = rank or named[1], ""
     machine = parts.get("node") or parts.get("pod") or parts.get("ip") or kind or parts.get("host") or ""
-    if task is not None and rank is None and local is None:
+    counted = task is not None and rank is None and local is None
+    if counted:
         rank = task
     elif task is not None and rank is None and not machine:
         machine = f"task{task}"
     pid = parts.get("pid")
-    return Writer(None if rank is None else int(rank), None if local is None else int(local), machine, None if pid is None else int(pid))
+    numbers = [None if part is None else int(part) for part in (rank, local, pid)]
+    return Writer(numbers[0], numbers[1], machine, numbers[2], counted)
