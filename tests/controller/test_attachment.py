@@ -138,6 +138,20 @@ def test_telemetry_that_cannot_be_read_is_said_once_and_so_is_its_end() -> None:
     assert "read again" in said
 
 
+def test_a_machine_that_was_silent_before_an_outage_is_so_after_it_until_a_sample_comes() -> None:
+    play = Play()
+    play.run(60)
+    play.speak.remove("m1")
+    assert "no sample of m1" in play.run(60)[0]
+    play.trouble = "no answer"
+    play.run(60)
+    play.trouble = ""
+    (said,) = play.run(60)
+    assert "read again" in said
+    play.speak.add("m1")
+    assert play.run(5) == ["samples of m1 come again"]
+
+
 def test_calls_that_fail_now_and_then_do_not_fill_the_terminal() -> None:
     play, said = Play(), list[str]()
     play.run(60)

@@ -260,8 +260,11 @@ class Silences:
             self._heard_s[machine] = steady_s
 
     def begin(self, steady_s: float, machines: Collection[str]) -> None:
-        """No machine is silent before now: the watch attached, or the telemetry as a whole was out."""
+        """No machine is silent before now: the watch attached, or the telemetry as a whole was out. One that was said to be silent before
+        that is so until a sample of it comes."""
         for machine in machines:
+            if machine in self._heard_s and machine in self._told:
+                continue
             if machine in self._heard_s:
                 self._heard_s[machine] = steady_s
             else:
