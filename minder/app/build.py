@@ -262,8 +262,10 @@ def _build_intake(base: _Base, diagnosis: _Diagnosis, away_s: float) -> _Intake:
     windows = LiveWindows(open_aligner(admission), base.state_dir / "live.json", diagnosis.scores)
     source = SpokenSource(build_source(admission))
     recorder = open_recorder(admission, base.launched and base.state.is_under_way)
-    attachment = None if base.launched else Attachment(config.name, config.telemetry.interval_s, source_words(config), away_s)
-    if attachment is not None:
+    attachment = None
+    if not base.launched:
+        has_agents = any(machine.agent for machine in config.machines)
+        attachment = Attachment(config.name, config.telemetry.interval_s, source_words(config), away_s, has_agents=has_agents)
         attachment.late_s = lambda: source.late_s
     admission.on_admit.append(lambda grown, joined: windows.watch(admission.names))
     return _Intake(source, windows, recorder, attachment)

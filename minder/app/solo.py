@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from minder.config import JobConfig, LocalHandle, MachineConfig
-from minder.model.errors import BadInputError, MinderError
+from minder.model.errors import BadInputError, MinderError, MissingExtraError
 from minder.model.log import say, words_of
 from minder.model.names import check_job_name
 from minder.model.private import make_private, open_private
@@ -131,9 +131,9 @@ class SoloMachine(_Alone):
         return config
 
     def _start(self) -> JobConfig:
-        from minder.act.recovery.rendezvous import RendezvousHost, demand_torch
+        from minder.act.recovery.rendezvous import RendezvousHost
 
-        demand_torch()
+        MissingExtraError.demand("torch", "torch")
         self._open()
         for path in self.logs.values():
             path.unlink(missing_ok=True)

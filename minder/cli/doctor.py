@@ -112,7 +112,7 @@ def _foreign(
     check_url("--prometheus", url)
     pairs = [text.partition(":") for text in headers]
     if not all(key.strip() and colon for key, colon, _ in pairs):
-        raise BadInputError("--header: give 'Name: value', for example 'Authorization: Bearer TOKEN'")
+        raise BadInputError("--header: give 'Name: value', for example 'X-Site: north'; a token goes into --bearer-token-file")
     sent = {key.strip(): value.strip() for key, _, value in pairs}
     paths = {key: None if path is None else str(path.absolute()) for key, path in files.items()}
     contact = look_at_prometheus(

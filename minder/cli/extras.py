@@ -6,7 +6,6 @@ or draws needs the extra `controller`. A verb asks before it imports anything: a
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 
 from minder.model.errors import MissingExtraError
@@ -14,6 +13,7 @@ from minder.model.errors import MissingExtraError
 __all__ = ["CONTROLLER_MODULES", "LIGHT_VERBS", "demand_controller", "demand_for", "missing_extra"]
 
 CONTROLLER_MODULES = ("alembic", "matplotlib", "numpy", "polars", "prometheus_api_client", "sqlalchemy", "yaml")
+TORCH_VERBS = frozenset({"demo", "run"})  # ranks meet at a store of torch's, which these start
 LIGHT_VERBS = frozenset({"agent", "cache", "doctor", "launch"})
 # These ask a service: nothing here computes. `report` and `incidents cost` ask it too, and then count and draw here.
 SERVED_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "unpause"})
@@ -40,13 +40,14 @@ def demand_for(verb: str, words: Sequence[str], *, served: bool) -> None:
     counted = any((verb, *words[: len(path) - 1]) == path for path in COUNTED_HERE)
     if not (served and verb in SERVED_VERBS) or counted:
         demand_controller()
+    if verb in TORCH_VERBS:
+        MissingExtraError.demand("torch", "torch")
 
 
 def demand_controller() -> None:
     """Raises MissingExtraError, which names what to install, where a library of the extra is absent. Imports none of them."""
     for name in CONTROLLER_MODULES:
-        if importlib.util.find_spec(name) is None:
-            raise MissingExtraError.of(name, "controller")
+        MissingExtraError.demand(name, "controller")
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:

@@ -10,7 +10,8 @@ import typer
 
 from minder.cli.options import MachineTokenFile, MetricsTokenFile, TlsCertificate, TlsClientCa, TlsKey
 from minder.cli.step_pattern import StepPattern, chosen_pattern
-from minder.model.errors import BadInputError
+from minder.model.errors import BadInputError, MissingExtraError
+from minder.model.log import say
 
 __all__ = ["command"]
 
@@ -62,6 +63,10 @@ def command(
     from minder.wire.own_token import metrics_token
     from minder.wire.tls import server_tls
 
+    try:
+        MissingExtraError.demand("torch", "torch")
+    except MissingExtraError as missing:  # not every script needs it: its own error stands in its log, and comes later
+        say(f"minder launch: {missing}, if the script needs it")
     if barrier not in ("script", "bootstrap"):
         raise BadInputError(f"--barrier {barrier!r}: script or bootstrap")
     host, port = parse_address(listen, "--listen", "127.0.0.1:7710")

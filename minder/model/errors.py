@@ -5,6 +5,8 @@ Each message is one line that says what is wrong, where, and how to mend it: the
 
 from __future__ import annotations
 
+import importlib.util
+
 
 class MinderError(Exception):
     """Base class. Exit status 1 at the command line: the command itself failed."""
@@ -109,3 +111,9 @@ class MissingExtraError(BadInputError):
     @classmethod
     def of(cls, module: str, extra: str) -> MissingExtraError:
         return cls(f"{module} is not installed: run `pip install 'minder-cluster[{extra}]'`")
+
+    @classmethod
+    def demand(cls, module: str, extra: str) -> None:
+        """Raises itself where the module is not installed. It is looked for only, not loaded: said before anything waits for it."""
+        if importlib.util.find_spec(module) is None:
+            raise cls.of(module, extra)

@@ -105,6 +105,18 @@ def test_what_other_settings_would_change_is_weighed_by_the_answers(week: Week) 
     assert [name for name, _ in tried.changes] == [wrong]
 
 
+def test_under_approval_each_eviction_waits_for_a_yes(week: Week) -> None:
+    week.trouble(1, "m1")
+    assert "1 eviction, each after an operator's yes, right" in adoption_text(week.report(approval="required"))
+    assert "operator" not in adoption_text(week.report(approval="none"))
+
+
+def test_settings_of_another_job_are_refused_and_not_left_out(week: Week) -> None:
+    week.trouble(1, "m1")
+    with pytest.raises(BadInputError, match="those of other, and the decisions are of llm"):
+        read_adoption(week.ledger.events, 8 * DAY_S, "newest", None, {"other": PolicyConfig()})
+
+
 def test_a_job_that_is_only_watched_has_a_report_too(tmp_path: Path) -> None:
     week = Week(tmp_path / "ledger.db", registered=False)
     week.trouble(1, "m1")

@@ -78,6 +78,11 @@ def test_what_is_no_request_is_refused(body: Any) -> None:
         parse_retest(body)
 
 
+def test_who_orders_a_test_does_not_choose_what_it_is() -> None:
+    body = {"operation": "a", "wait_s": 0.0, "command": ["rm", "-r", "/"], "retest": "rm -r /", "env": {"LD_PRELOAD": "x"}}
+    assert parse_retest(body) == RetestRequest("a", 0.0)
+
+
 def test_a_command_that_does_not_close_its_quotes_is_refused() -> None:
     assert split_command(None) == () and split_command("ssh 'a b'") == ("ssh", "a b")
     with pytest.raises(BadInputError, match="--retest"):

@@ -146,10 +146,35 @@ def test_an_import_that_fails_by_our_own_mistake_is_no_missing_extra(monkeypatch
 
 
 def test_what_stands_behind_two_dashes_belongs_to_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     extras.demand_for("run", ["--help"], served=False)
     with pytest.raises(MissingExtraError):
         extras.demand_for("run", ["--", "train.py", "--help"], served=False)
+
+
+def test_a_missing_torch_is_said_before_anything_of_a_verb_is_imported(tmp_path: Path) -> None:
+    script = (
+        "import importlib.util, json, sys; found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'torch' else found(name)\n"
+        "from minder.cli import main\n"
+        "for words in (['demo'], ['run', '--', 'train.py'], ['run', '--config', 'job.toml']): print(main(words))\n"
+        "print(sorted({'minder.app', 'minder.config', 'minder.simulate', 'numpy', 'polars'} & set(sys.modules)))"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["2", "2", "2", "[]"]
+    assert done.stderr == "minder: torch is not installed: run `pip install 'minder-cluster[torch]'`\n" * 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_launcher_says_that_torch_is_missing_and_leaves_it_to_the_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["launch", "--job", "j", "--machine", "m", "--listen", "127.0.0.1:7710", "--", "no-such.py"]) == 2
+    torch, script = capsys.readouterr().err.splitlines()
+    assert torch == "minder launch: torch is not installed: run `pip install 'minder-cluster[torch]'`, if the script needs it"
+    assert script.startswith("minder: script no-such.py: no such file")
 
 
 def bare(commands: list[list[str]], folder: Path) -> dict[str, list]:

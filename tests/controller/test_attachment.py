@@ -34,9 +34,10 @@ class Play:
     trouble: str = ""
     late_s: float = 0.0
     causes: dict[str, str] = field(default_factory=dict)
+    has_agents: bool = True
 
     def __post_init__(self) -> None:
-        self.attachment = Attachment("llm", self.interval_s, "the machines' agents", away_s=20.0)
+        self.attachment = Attachment("llm", self.interval_s, "the machines' agents", away_s=20.0, has_agents=self.has_agents)
         self.now = 0
 
     def run(self, seconds: int, *signals: Signal) -> list[str]:
@@ -65,6 +66,14 @@ def test_one_line_says_what_is_seen_and_nothing_more_is_said() -> None:
     (said,) = Play().run(600)
     for phrase in ("llm", "3 machines", "3 ranks", "2 metrics (gpu 1, host 1)", "every 1 s", "the machines' agents", "steps from"):
         assert phrase in said
+
+
+@pytest.mark.parametrize(("has_agents", "waits"), [(True, True), (False, False)], ids=["agents", "telemetry alone"])
+def test_ranks_are_waited_for_only_where_an_agent_may_report_them(has_agents: bool, waits: bool) -> None:
+    play = Play(interval_s=15, ranks=0, step=None, has_agents=has_agents)
+    assert (play.run(40) == []) is waits
+    play = Play(interval_s=15, ranks=0, step=None, has_agents=has_agents, speak={"m0", "m2"})
+    assert play.run(40) == []  # a machine is waited for in any case
 
 
 def test_a_machine_missing_at_the_start_is_named_once() -> None:
@@ -127,6 +136,20 @@ def test_telemetry_that_cannot_be_read_is_said_once_and_so_is_its_end() -> None:
     play.trouble = ""
     (said,) = play.run(60)
     assert "read again" in said
+
+
+def test_a_machine_that_was_silent_before_an_outage_is_so_after_it_until_a_sample_comes() -> None:
+    play = Play()
+    play.run(60)
+    play.speak.remove("m1")
+    assert "no sample of m1" in play.run(60)[0]
+    play.trouble = "no answer"
+    play.run(60)
+    play.trouble = ""
+    (said,) = play.run(60)
+    assert "read again" in said
+    play.speak.add("m1")
+    assert play.run(5) == ["samples of m1 come again"]
 
 
 def test_calls_that_fail_now_and_then_do_not_fill_the_terminal() -> None:

@@ -124,6 +124,13 @@ def application(process: str, token: TokenFile | str, folder: Path) -> Any:
     )
 
 
+def test_no_option_of_any_verb_takes_a_secret_itself() -> None:
+    """Command lines can be read by all users of a machine; a file's path may."""
+    options = set(re.findall(r"`(--[a-z-]+)`", (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")))
+    secret = {name for name in options if re.search(r"token|password|secret|key", name)}
+    assert "--token-file" in secret and [name for name in secret if not re.search(r"-(file|dir|key)$", name)] == []
+
+
 @pytest.mark.parametrize("process", ["agent", "launcher"])
 def test_a_machines_routes_answer_each_token_as_the_page_says(process: str, held: dict[str, str], tmp_path: Path) -> None:
     own = application(process, TokenFile(tmp_path / "tokens" / "m1", "m1"), tmp_path)

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,40 @@ def _run_ranks(body: str, tmp_path: Path, ranks: int = 2) -> str:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "checkpoints.close()"], ids=["end", "exit", "close"])
+def test_a_script_that_ends_while_it_saves_has_its_last_checkpoint(tmp_path: Path, end: str) -> None:
+    script = f"""
+        import sys, torch
+        from minder import Checkpointer
+        def main():
+            checkpoints = Checkpointer(sys.argv[1])
+            checkpoints.save(1, {{"a": torch.ones(20_000_000)}})
+            {end}
+        main()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], timeout=120, check=True)
+    assert [manifest.step for manifest in complete_checkpoints(tmp_path)] == [1]
+
+
+def test_after_an_exception_no_save_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint import checkpoint
+
+    waited: list[float] = []
+
+    class Tier:
+        def wait_at_most(self, limit_s: float) -> bool:
+            waited.append(limit_s)
+            return True
+
+    tier = Tier()
+    monkeypatch.delattr(sys, "last_value", raising=False)
+    checkpoint._finish_last_save(weakref.ref(tier))  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    checkpoint._finish_last_save(weakref.ref(tier))  # type: ignore[arg-type]
+    assert waited == [checkpoint._LAST_SAVE_S]
 
 
 _TOGETHER = "from minder.edge.checkpoint import equal_state; equal_state._LARGEST_ALONE_BYTES = 0"

@@ -45,10 +45,11 @@ class Attachment:
 
     interval_s: as configured; a machine that speaks less often is waited for by its own pace. source: where samples come from, in words.
     away_s: no process of the job for so long, on machines that answer, and it is over; `over` is then true until one comes back.
+    has_agents: some machine has one, so that ranks may come; where none can, they are not waited for.
     """
 
-    def __init__(self, job: str, interval_s: float, source: str, away_s: float = 120.0) -> None:
-        self.over, self.away_s = False, away_s
+    def __init__(self, job: str, interval_s: float, source: str, away_s: float = 120.0, *, has_agents: bool = True) -> None:
+        self.over, self.away_s, self._has_agents = False, away_s, has_agents
         self._job, self._interval_s, self._source = job, interval_s, source
         self._silences, self._departures, self._newcomers = Silences(interval_s), Departures(), Newcomers()
         self._seen_s: dict[str, float] = {}  # metric to when a sample last had it
@@ -121,7 +122,8 @@ class Attachment:
         machines = () if job is None else job.machines
         waited_s = steady_s - self._begun_s
         patience_s = min(_LONGEST_WAIT_S, max(_SETTLED_S, 3.0 * self._interval_s))
-        whole = machines and len(facts.machines) == len(machines) and facts.ranks and (facts.steps or waited_s >= 3.0)
+        ranks_are_there = facts.ranks or not self._has_agents
+        whole = machines and len(facts.machines) == len(machines) and ranks_are_there and (facts.steps or waited_s >= 3.0)
         if not whole and waited_s < patience_s:
             return []
         self._told = facts
@@ -258,8 +260,11 @@ class Silences:
             self._heard_s[machine] = steady_s
 
     def begin(self, steady_s: float, machines: Collection[str]) -> None:
-        """No machine is silent before now: the watch attached, or the telemetry as a whole was out."""
+        """No machine is silent before now: the watch attached, or the telemetry as a whole was out. One that was said to be silent before
+        that is so until a sample of it comes."""
         for machine in machines:
+            if machine in self._heard_s and machine in self._told:
+                continue
             if machine in self._heard_s:
                 self._heard_s[machine] = steady_s
             else:

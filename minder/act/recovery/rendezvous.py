@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
-import importlib.util
 import os
 import signal
 import socket
@@ -24,7 +23,7 @@ from pathlib import Path
 from minder.model.errors import MissingExtraError, RecoveryError
 from minder.model.private import make_private, open_private, write_private
 
-__all__ = ["RendezvousHost", "demand_torch"]
+__all__ = ["RendezvousHost"]
 
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 108 bytes
 _START_DEADLINE_S = 60.0
@@ -99,7 +98,7 @@ class RendezvousHost:
             self._start()
 
     def _start(self) -> None:
-        demand_torch()
+        MissingExtraError.demand("torch", "torch")
         first, last = self.ports
         command = [sys.executable, "-m", "minder.act.recovery.store_host", "--address", self.address]
         command += ["--control", str(self.control), "--ports", f"{first}-{last}"]
@@ -178,12 +177,6 @@ class RendezvousHost:
         with open_private(self.state_dir / "rendezvous.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two controllers at once must not start two hosts
             yield
-
-
-def demand_torch() -> None:
-    """Raises MissingExtraError where torch is not installed: said before anything waits for it. It is looked for only, not loaded."""
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError.of("torch", "torch")
 
 
 def _end_with_parent() -> None:

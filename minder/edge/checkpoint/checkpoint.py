@@ -7,13 +7,20 @@
     ...
     checkpoints.close()
 
+A script that ends without `close` waits for its last save, for a minute at most; one that ends by an exception does not.
+
 Model, optimiser and anything else with `state_dict`/`load_state_dict`, tensors and plain values go into the state; the random
 generators of every rank are added.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
+import logging
 import os
+import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +36,8 @@ from minder.model.topology import Parallelism
 __all__ = ["Checkpointer"]
 
 _MEMORY = "memory"
+_LAST_SAVE_S = 60.0
+_log = logging.getLogger("minder.checkpoint")
 
 
 class Checkpointer:
@@ -89,6 +98,8 @@ class Checkpointer:
             raise CheckpointError(f'flush_dir, ring and keep_every go with Checkpointer("memory"): {directory} is a folder already')
         else:
             self._tier = FolderTier(directory, keep, process_group, sync_files=sync_files, timeout_s=timeout_s, any_size=any_size)
+        self._at_exit = functools.partial(_finish_last_save, weakref.ref(self._tier))
+        atexit.register(self._at_exit)
 
     @property
     def generation(self) -> int:
@@ -124,6 +135,7 @@ class Checkpointer:
 
     def close(self) -> CheckpointError | None:
         """This rank is done: wait for what is in flight and give the group back. Returns what `wait` returns."""
+        atexit.unregister(self._at_exit)
         return self._tier.close()
 
     def load_latest(self, state: dict[str, Any]) -> int | None:
@@ -135,3 +147,11 @@ class Checkpointer:
         step = self._tier.load_latest(state)
         resumed.note(step)
         return step
+
+
+def _finish_last_save(of: weakref.ref[FolderTier | MemoryTier]) -> None:
+    """At the end of a process whose script did not close: the thread of the save is a daemon, and one that the interpreter ends in a
+    collective takes the process down with SIGABRT. After an exception the peers may be gone, and nothing is waited for."""
+    tier = of()
+    if tier is not None and getattr(sys, "last_value", None) is None and not tier.wait_at_most(_LAST_SAVE_S):
+        _log.error("the process ends with a save in flight, %.0f s after its script: that checkpoint is not complete", _LAST_SAVE_S)

@@ -85,10 +85,15 @@ class FolderTier:
 
     def wait(self) -> CheckpointError | None:
         """Wait for the save in flight. Returns why the last save failed, None if it is published (or there was none)."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.wait_at_most(None)
+        self._thread = None
         return self._error
+
+    def wait_at_most(self, limit_s: float | None) -> bool:
+        """Whether no save is in flight any more. None: no limit."""
+        if self._thread is not None:
+            self._thread.join(limit_s)
+        return self._thread is None or not self._thread.is_alive()
 
     def close(self) -> CheckpointError | None:
         """Wait for the save in flight and give the group back. Returns what `wait` returns."""

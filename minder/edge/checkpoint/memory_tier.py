@@ -143,6 +143,11 @@ class MemoryTier:
             self._in_flight.popleft().wait()
         return self._error
 
+    def wait_at_most(self, limit_s: float) -> bool:
+        """Whether no save is in flight any more."""
+        deadline_s = time.monotonic() + limit_s
+        return all(done.wait(max(0.0, deadline_s - time.monotonic())) for done in tuple(self._in_flight))
+
     def close(self) -> CheckpointError | None:
         """See Checkpointer. The cache removes its records a minute after its last rank has left."""
         error = self.wait()

@@ -85,7 +85,7 @@ def split_user(url: str) -> tuple[str, str, str]:
 _CUT = "ask again; if it is always cut, a proxy before it limits size or time: narrow --selector"
 _ANSWERS = {
     401: ("it wants to know who asks (HTTP 401)", "give --user NAME with --password-file (telemetry.username, password_file), "
-          "--bearer-token-file, or --header 'Authorization: ...'"),
+          "or --bearer-token-file (bearer_token_file)"),
     403: ("it knows us and refuses (HTTP 403)", "let this user or token read it, or give another one; a shared server may want --tenant"),
     404: ("there is no query API under that address (HTTP 404)", "add the path prefix that it is served under, such as URL/prometheus"),
     405: ("it takes no GET there (HTTP 405)", "give the address of the query frontend, not of the receiver"),

@@ -12,6 +12,7 @@ from typing import Literal
 
 from minder.act.policy.config import PolicyConfig
 from minder.model.decision import Decision
+from minder.model.errors import BadInputError
 from minder.model.history import LedgerEvent
 from minder.offline.adoption.redecide import DRY_RUN_KINDS, decide_again, would_evict
 from minder.record.incidents import Incident, fold_incident, kinds
@@ -55,6 +56,7 @@ class TriedAgain:
     """The job's would-be evictions under the settings that were tried. right, wrong, unanswered: of those that would be evicted now.
 
     missed: right ones that would not be any more. spared: wrong ones that would not be. changes: (incident, what becomes of it, in words).
+    asked: each of them would wait for an operator's yes.
     """
 
     job: str
@@ -64,6 +66,7 @@ class TriedAgain:
     missed: int
     spared: int
     changes: tuple[tuple[str, str], ...]
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +93,34 @@ def build_adoption(
     events: Sequence[LedgerEvent], since_s: float, until_s: float, policies: Mapping[str, PolicyConfig], job: str | None = None
 ) -> Adoption:
     """events: of ADOPTION_KINDS, of every job, in ledger order, later ones too. policies: job to the settings to try; the defaults for
-    any other. job: only this one's."""
+    any other. job: only this one's. Raises BadInputError for settings of a job that has decided nothing, where others have."""
     of_incident: dict[str, list[LedgerEvent]] = defaultdict(list)
     for event in events:
         if event.incident:
             of_incident[event.incident].append(event)
     names = sorted({event.job for event in events if event.kind == kinds.DECISION and event.job and job in (None, event.job)})
+    if names and (unknown := sorted(policies.keys() - set(names))):
+        raise BadInputError(
+            f"the settings are those of {unknown[0]}, and the decisions are of {', '.join(names)}: give that job's job.toml"
+        )
     found: list[WouldBe] = []
     tried: list[TriedAgain] = []
     for name in names:
-        again = decide_again(name, events, replace(policies.get(name, PolicyConfig()), dry_run=False))
+        config = policies.get(name, PolicyConfig())
+        again = decide_again(name, events, replace(config, dry_run=False))
         wanted = {
             (events[index].incident or "", then.verdict.machines): (then, now)
             for index, then, now in again
             if _is_wanted(then) and since_s <= then.time_s <= until_s
         }
         gpus = _gpus(name, events)
-        costs_s = policies.get(name, PolicyConfig()).assumed_unsaved_s + _RESTART_S
+        costs_s = config.assumed_unsaved_s + _RESTART_S
         price = None if gpus is None else gpus * costs_s  # where the policy did not come to the price
         own = [_would_be(name, then, of_incident[incident], (gpus, price)) for (incident, _), (then, _) in wanted.items() if incident]
         found += own
         if own:
-            tried.append(_tried(name, own, {incident: now for (incident, _), (_, now) in wanted.items()}))
+            again_of = {incident: now for (incident, _), (_, now) in wanted.items()}
+            tried.append(replace(_tried(name, own, again_of), asked=config.approval == "required"))
     found.sort(key=lambda item: item.time_s)
     return Adoption(
         since_s,

@@ -96,8 +96,9 @@ def _again(found: Adoption) -> Iterator[str]:
 
 def _tried(tried: TriedAgain) -> Iterator[str]:
     evicted = tried.right + tried.wrong + tried.unanswered
+    asked = ", each after an operator's yes" if tried.asked and evicted else ""
     yield (
-        f"{tried.job} with --act and the settings that were tried: {_count(evicted, 'eviction')}, "
+        f"{tried.job} with --act and the settings that were tried: {_count(evicted, 'eviction')}{asked}, "
         f"right: {tried.right}, wrong: {tried.wrong}, no answer yet: {tried.unanswered}."
     )
     if tried.missed or tried.spared:
@@ -106,7 +107,8 @@ def _tried(tried: TriedAgain) -> Iterator[str]:
     if tried.unanswered:
         yield "    answer yes or no to the rest before you switch --act on"
     elif tried.wrong:
-        yield f'    {_count(tried.wrong, "wrong eviction")}: look at the evidence, or set policy.approval = "required" first'
+        first = "" if tried.asked else ', or set policy.approval = "required" first'
+        yield f"    {_count(tried.wrong, 'wrong eviction')}: look at the evidence{first}"
     elif evicted:
         yield "    every eviction would have been right"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -43,8 +42,7 @@ class Stage:
         self.injected: InjectionRecord | None = None
 
     def __enter__(self) -> Stage:
-        if importlib.util.find_spec("torch") is None:
-            raise MissingExtraError.of("torch", "torch")  # before eight machines fail at it
+        MissingExtraError.demand("torch", "torch")  # before eight machines fail at it
         for name in ("state", "train", "checkpoints"):
             make_private(self.folder / name)
         with ExitStack() as half_built:
