@@ -121,11 +121,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             words = (_word(found.get(f"{trainer}:{fault.name}")) for trainer in TRAINERS)
             lines.append(f"| {fault.name}: {fault.what} | {' | '.join(words)} |")
     lines += ["", f"{sum(row['right'] for row in rows)} of {len(rows)} right.", ""]
-    lines += ["| cell | seed | right | end | evicted | accused | failures | restarts | standbys | seconds | wrong |", "|---" * 11 + "|"]
+    lines += ["| cell | seed | right | end | evicted | accused | failures | restarts | standbys | seconds | rungs, s | wrong |"]
+    lines += ["|---" * 12 + "|"]
     for row in rows:
         cells = (row["cell"], row["seed"], "yes" if row["right"] else "no", row["end"], ", ".join(row.get("evicted", ())) or "-")
         more = (", ".join(row.get("accused", ())) or "-", *(row.get(name, "-") for name in ("failures", "restarts", "standbys", "seconds")))
-        lines.append(f"| {' | '.join(map(str, (*cells, *more, '; '.join(row['wrong']) or '-')))} |")
+        rungs = ", ".join(f"{rung} {'-' if seconds is None else seconds}" for rung, seconds in row.get("rungs", ())) or "-"
+        lines.append(f"| {' | '.join(map(str, (*cells, *more, rungs, '; '.join(row['wrong']) or '-')))} |")
     return "\n".join(lines) + "\n"
 
 

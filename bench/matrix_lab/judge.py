@@ -54,6 +54,17 @@ class Played:
     def evicted(self) -> list[str]:
         return list(dict.fromkeys(str(payload["machine"]) for payload in self.of(kinds.BARRED)))
 
+    @property
+    def rungs(self) -> list[tuple[str, float | None]]:
+        """What was climbed, in order: (rung, seconds from the intent to the next first step of the job; None where none came)."""
+        firsts_s = [event.time_s for event in self.events if event.kind == kinds.FIRST_STEP]
+        climbed = [event for event in self.events if event.kind == kinds.INTENT and "decision" in event.payload]
+        found = []
+        for event in climbed:
+            first_s = next((time_s for time_s in firsts_s if time_s >= event.time_s), None)
+            found.append((str(event.payload["decision"]["rung"]), None if first_s is None else round(first_s - event.time_s, 1)))
+        return found
+
     def name(self, machine: str) -> str:
         """Its role, or what the lab calls it."""
         return self.roles.get(machine) or machine.rsplit("-", 1)[-1]
@@ -66,7 +77,7 @@ class Played:
 
 
 def judge(expect: Expectation, played: Played) -> dict[str, Any]:
-    """The row of the table: {right, wrong, end, evicted, accused, failures, restarts, standbys}."""
+    """The row of the table: {right, wrong, end, evicted, accused, failures, restarts, standbys, rungs}."""
     wrong = [*_evictions(expect, played), *_gone(expect, played), *_end(expect, played)]
     wrong += [] if played.complete else ["the fault did not come in full"]
     used = {machine for placed in played.placements for machine in placed.values()}
@@ -79,6 +90,7 @@ def judge(expect: Expectation, played: Played) -> dict[str, Any]:
         "failures": len(played.failures),
         "restarts": max(0, len(played.placements) - 1),
         "standbys": len(used & set(played.standbys)),
+        "rungs": played.rungs,
     }
 
 

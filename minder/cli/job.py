@@ -203,7 +203,7 @@ def restart(
 def diagnose(
     name: Annotated[str, typer.Argument(help="The job's name.")],
     probes: ProbeNames = None,
-    force: Annotated[bool, typer.Option("--force", help="Although ranks of the job run: they are slowed down.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Although ranks of the job run or wait: those that run are slowed down.")] = False,
     launchers: Annotated[
         bool, typer.Option("--launchers", help="Ask the job's launchers, with its user and libraries, not the agents; needs --config.")
     ] = False,
@@ -222,8 +222,9 @@ def diagnose(
     ledger: LedgerOption = None,
 ) -> None:
     """Test all machines of a job that stands, its standbys too, with the same probes at the same time, and compare them. Refused while
-    ranks of the job run. With --pairs they exchange data by pairs: a machine that fails or is slow with two others is named, and so is a
-    link between two good ones. Exit status 1: a machine or a link was found faulty or slow, or was not tested.
+    ranks of the job run, or wait for a restart: they hold its devices. With --pairs they exchange data by pairs: a machine that fails or
+    is slow with two others is named, and so is a link between two good ones. Exit status 1: a machine or a link was found faulty or
+    slow, or was not tested.
 
     Example: minder job diagnose llm-70b --probes device_health,gemm,disk
     """
@@ -245,7 +246,7 @@ def diagnose(
         agents = agents_of_job(name, job, agent_token_file, opened)
         if not force and (running := ranks_that_run(agents, name, tls)):
             where = "; ".join(f"{machine}: {', '.join(map(str, ranks))}" for machine, ranks in sorted(running.items())[:4])
-            raise BadInputError(f"ranks of {name} run ({where}): probes would disturb them; end the job first, or give --force")
+            raise BadInputError(f"ranks of {name} run or wait ({where}): probes would disturb them; end the job first, or give --force")
         asked = launchers_of(config, agents) if launchers else agents
         status = 0
         if probes is not None or not pairs:

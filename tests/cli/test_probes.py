@@ -116,7 +116,7 @@ def test_a_job_that_runs_is_not_disturbed_unless_it_is_forced(run_on_ledger: Run
     agents.running = {"m1": [4, 5]}
     words = ("job", "diagnose", "llm", "--probes", "disk", "--agent-token-file", token)
     status, out, err = run_on_ledger(*words)
-    assert (status, out, err.count("\n")) == (2, "", 1) and "ranks of llm run (m1: 4, 5)" in err and agents.asked == []
+    assert (status, out, err.count("\n")) == (2, "", 1) and "ranks of llm run or wait (m1: 4, 5)" in err and agents.asked == []
     assert run_on_ledger(*words, "--force")[0] == 0 and all(force for _, _, force in agents.asked)
 
 

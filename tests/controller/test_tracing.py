@@ -156,3 +156,11 @@ def test_the_page_has_the_newest_and_the_ledger_changes_and_one_an_hour(tmp_path
     assert written[0][1] == {**written[0][1], "generation": 3, "slowdown": 1.2} and "workers" not in written[0][1]
     shown = json.loads((tmp_path / FILE).read_text())
     assert (shown["job"], shown["generation"], shown["time_s"], shown["cause"]) == ("llm", 3, 3700.0, "worker")
+
+
+def test_a_study_that_blames_a_machine_is_in_the_ledger_before_the_machine_is_gone(tmp_path: Path) -> None:
+    written: list[str] = []
+    notes = StudyNotes(tmp_path, lambda kind, payload: written.append(payload["cause"]))
+    for at_s, cause, blamed in ((0.0, "stage imbalance", ()), (30.0, "worker", ("m1",)), (40.0, "worker", ("m1",)), (50.0, "none", ())):
+        notes.note([StepStudy(at_s, cause, "why", slowdown=1.5, blamed=blamed)], "llm", 3)
+    assert written == ["stage imbalance", "worker"]

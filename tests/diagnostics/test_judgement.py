@@ -79,6 +79,13 @@ def test_other_hardware_driver_or_library_is_no_equal() -> None:
     assert {item.verdict for machine, item in found.items() if machine != "old"} == {"pass"}
 
 
+def test_the_reason_says_in_what_the_other_machines_differ() -> None:
+    """Ranks wait on three of six machines, so they are tested at low priority."""
+    low = {f"m{index}": result(100.0, facts={**CPU, "priority": "low"}) for index in range(3)}
+    found = judge({**low, **{f"s{index}": result(100.0) for index in range(3)}})
+    assert {item.reason.partition(")")[0] for item in found.values()} == {"2 equal machines (4 are needed; 3 others differ in priority"}
+
+
 def test_another_version_of_the_probe_is_no_equal() -> None:
     newer = ProbeResult("gemm", 2, "measured", "", result(10.0).measures, CPU, started_s=9.0)
     assert judge({**{f"m{index}": result(100.0) for index in range(6)}, "n": newer})["n"].verdict == "not_judged"
@@ -165,6 +172,13 @@ def test_a_first_error_among_equals_without_any_is_a_fault() -> None:
 def test_a_clock_is_wrong_against_the_other_clocks_and_not_where_the_controllers_is(offsets: Sequence[float], named: set[str]) -> None:
     found = fleet(*offsets, better="same", bad="fail", tolerance=0.1)
     assert {machine for machine, verdict in found.items() if verdict == "fail"} == named
+
+
+def test_a_clock_that_was_read_well_is_not_wrong_against_clocks_that_a_busy_host_read_late() -> None:
+    """Asked for alone it is known to 0.05 s; the others, asked for together, to 0.1 s, and all of them read too low by that."""
+    late = {f"m{index}": result(-0.08, better="same", bad="fail", tolerance=0.1) for index in range(6)}
+    assert judge({**late, "n": result(0.01, better="same", bad="fail", tolerance=0.05)})["n"].verdict == "pass"
+    assert judge({**late, "n": result(0.5, better="same", bad="fail", tolerance=0.05)})["n"].verdict == "fail"
 
 
 def test_a_difference_below_the_uncertainty_of_the_measurement_is_none() -> None:

@@ -228,6 +228,8 @@ def test_the_table_shows_what_is_not_available_and_where_network_alerts_lead() -
     assert {row[1] for row in rows if "rollback =" in row[-1]} == {"rollback"}
     assert {row[-1] for row in ladder_rows(PolicyConfig(rollback="auto")) if row[1] == "rollback"} == {"with updates"}
     assert {row[1] for row in rows if row[-1] == "with launchers"} == {"diagnose", "replay"}
+    assert [row[-1] for row in rows if "beside it" in row[2]] == ["yes; probes with launchers"]
+    assert rows[1][4] == "1 for one trouble, once it came back" and rows[-1][4] == "always"
     climbs = {item["trouble"]: item["climb"] for item in ladder_json(PolicyConfig())["troubles"]}
     assert climbs["network"] == ["page"] and climbs["nan"] == ["diagnose", "trial", "rollback", "replay", "page"]
     own = ladder_json(PolicyConfig(ladder={"network_alerts": "evict"}))  # type: ignore[arg-type]

@@ -153,6 +153,15 @@ def test_a_row_counts_restarts_and_standbys_and_shows_what_was_accused() -> None
     assert (row["restarts"], row["standbys"], row["accused"], row["evicted"]) == (1, 1, ["second"], [])
 
 
+def test_a_row_has_each_rung_that_was_climbed_with_the_seconds_to_the_jobs_next_first_step() -> None:
+    steps = (kinds.FIRST_STEP, {"step": 1, "generation": 1})
+    acts = [(kinds.INTENT, {"action": "restart", "decision": {"rung": rung}}) for rung in ("reattempt", "diagnose")]
+    row = judging.judge(
+        FINE, played(ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED))
+    )
+    assert row["rungs"] == [("reattempt", 3.0), ("diagnose", None)]
+
+
 def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the scripts' own writer, in this process."""
     monkeypatch.syspath_prepend(str(BENCH / "jobs" / "trainers"))

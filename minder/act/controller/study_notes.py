@@ -1,6 +1,7 @@
 """What the what-if analysis said of the job's steps, kept for people: `whatif.json` for the job's page, a line in the ledger for reports.
 
 The ledger gets one when the cause changes, at most once a minute, and one an hour while it stays: a year of a job is some thousand lines.
+A change to a study that blames a machine is written at once: that machine may be gone within the minute, and the reason with it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class StudyNotes:
         for study in studies:
             since_s = study.time_s - self._noted_s
             changed = study.cause != self._cause
-            if not 0.0 <= since_s < (_SOONEST_S if changed else _EVERY_S):
+            wait_s = (0.0 if study.blamed else _SOONEST_S) if changed else _EVERY_S
+            if not 0.0 <= since_s < wait_s:
                 self._cause, self._noted_s = study.cause, study.time_s
                 self._note_down(kinds.STEP_STUDY, {"generation": generation, **_short(study)})
         for study in studies[-1:]:

@@ -76,10 +76,13 @@ def ladder_rows(config: PolicyConfig) -> list[tuple[str, ...]]:
 
 def _row(item: dict[str, Any]) -> tuple[str, ...]:
     often = "as limits allow" if item["times"] is None else f"{item['times']} for one trouble"
+    if item["rung"] == "page":
+        often = "always"  # neither a budget nor a pause holds a page back
     if item["after"]:
-        often += f", once it came back {'again' if item['after'] == 1 else str(item['after']) + ' times'}"
+        often += ", once it came back" + (f" {item['after']} times" if item["after"] > 1 else "")
     troubles = "every trouble" if item["rung"] == "page" else ", ".join(item["on"])
     available = (f"with {item['needs']}" if item["needs"] else "yes") if item["available"] else "not available"
+    available += "".join(f"; {name} with launchers" for name in item["beside"] if name in WITH_LAUNCHERS)
     does = item["does"] + (f", {', '.join(item['beside'])} beside it" if item["beside"] else "")
     return (str(item["rank"]), item["rung"], does, troubles, often, available)
 

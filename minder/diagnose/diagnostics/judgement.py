@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from minder.diagnose.diagnostics import alignment
@@ -90,7 +90,8 @@ def judge_machine(machine: str, found: ProbeResult, everyone: Mapping[str, Probe
     before = _alike(past.get(machine, ()), found)
     common = {name: _alike(past.get(name, ()), other) for name, other in equals.items()}
     verdicts = tuple(_judge_value(item, found, equals, before, common) for item in found.measures)
-    return _conclude(machine, found, verdicts, _missing(found, equals), (len(equals), len(before)))
+    known = (_say_equals(machine, found, everyone, len(equals)), len(equals), len(before))
+    return _conclude(machine, found, verdicts, _missing(found, equals), known)
 
 
 def worst(verdicts: Iterable[Judged]) -> Judged:
@@ -122,15 +123,15 @@ def _judge_value(
 
 
 def _of_equals(item: Measurement, equals: Mapping[str, ProbeResult]) -> _Reference | None:
-    values = [value for other in equals.values() if (value := _value(other, item)) is not None]
-    return _reference(item, values, f"{len(values)} equal machines") if len(values) >= LEAST_PEERS else None
+    theirs = [other for found in equals.values() if (other := _find(found, item)) is not None]
+    return _reference(item, theirs, f"{len(theirs)} equal machines") if len(theirs) >= LEAST_PEERS else None
 
 
 def _of_devices(item: Measurement, found: ProbeResult) -> _Reference | None:
     """A GPU beside the other GPUs of its machine. A port has no such equals: it may lead elsewhere by design."""
     if item.device is None or not item.device.startswith("gpu"):
         return None
-    others = [other.value for other in found.measures if other.name == item.name and other.device not in (None, item.device)]
+    others = [other for other in found.measures if other.name == item.name and other.device not in (None, item.device)]
     return _reference(item, others, f"{len(others)} other GPUs of the machine") if len(others) >= LEAST_PEERS else None
 
 
@@ -138,23 +139,25 @@ def _of_past(
     item: Measurement, before: Sequence[ProbeResult], common: Mapping[str, Sequence[ProbeResult]], equals: Mapping[str, ProbeResult]
 ) -> _Reference | None:
     """Its own earlier values, times what became of its equals' values meanwhile."""
-    values = [value for other in before if (value := _value(other, item)) is not None]
-    if len(values) < LEAST_PAST:
+    earlier = [old for found in before if (old := _find(found, item)) is not None]
+    against = f"{len(earlier)} earlier results of the machine"
+    if len(earlier) < LEAST_PAST:
         return None
     if item.better in ("same", "zero"):
-        return _reference(item, values, f"{len(values)} earlier results of the machine")
+        return _reference(item, earlier, against)
     shares = [
-        now / statistics.median(earlier)
+        now.value / statistics.median(values)
         for name, other in equals.items()
-        if (now := _value(other, item)) is not None
-        and len(earlier := [value for old in common[name] if (value := _value(old, item))]) >= LEAST_PAST
+        if (now := _find(other, item)) is not None
+        and len(values := [old.value for found in common[name] if (old := _find(found, item)) is not None and old.value]) >= LEAST_PAST
     ]
     change = statistics.median(shares) if len(shares) >= 2 else 1.0
-    return _reference(item, [value * change for value in values], f"{len(values)} earlier results of the machine")
+    return _reference(item, [replace(old, value=old.value * change) for old in earlier], against)
 
 
-def _reference(item: Measurement, values: Sequence[float], against: str) -> _Reference | None:
+def _reference(item: Measurement, others: Sequence[Measurement], against: str) -> _Reference | None:
     """None where the values differ so much that one that is twice as slow would not be seen: they say nothing."""
+    values = [other.value for other in others]
     expected = statistics.median(values)
     deviation = _NORMAL * statistics.median(abs(value - expected) for value in values)
     twice = {"higher": 0.5, "lower": 1.0}.get(item.better)
@@ -162,11 +165,14 @@ def _reference(item: Measurement, values: Sequence[float], against: str) -> _Ref
         return None
     share = SHARE if item.better in ("higher", "lower") else 0.0
     floor = _FLOOR * abs(expected) if item.better != "same" else 0.0
-    return _Reference(against, expected, max(DEVIATIONS * deviation, share * abs(expected), floor, item.tolerance), item.better)
+    tolerance = item.tolerance
+    if item.better == "same":  # both sides of the comparison may be off by theirs: a clock that a busy machine was asked for, say
+        tolerance += statistics.median(other.tolerance for other in others)
+    return _Reference(against, expected, max(DEVIATIONS * deviation, share * abs(expected), floor, tolerance), item.better)
 
 
-def _value(found: ProbeResult, item: Measurement) -> float | None:
-    return next((other.value for other in found.measures if (other.name, other.device) == (item.name, item.device)), None)
+def _find(found: ProbeResult, item: Measurement) -> Measurement | None:
+    return next((other for other in found.measures if (other.name, other.device) == (item.name, item.device)), None)
 
 
 def _alike(earlier: Sequence[ProbeResult], found: ProbeResult) -> list[ProbeResult]:
@@ -178,9 +184,9 @@ def _told(found: ProbeResult) -> tuple[MeasurementVerdict, ...]:
 
 
 def _conclude(
-    machine: str, found: ProbeResult, verdicts: tuple[MeasurementVerdict, ...], missing: Sequence[str], known: tuple[int, int]
+    machine: str, found: ProbeResult, verdicts: tuple[MeasurementVerdict, ...], missing: Sequence[str], known: tuple[str, int, int]
 ) -> ProbeJudgement:
-    """missing: devices that every equal machine has. known: how many equal machines and how many earlier results there were."""
+    """missing: devices that every equal machine has. known: what is said of equal machines, how many there were, and earlier results."""
     judged = [item for item in verdicts if item.verdict != "not_applicable"]
     word = "fail" if missing else _word(item.verdict for item in judged)
     if word in ("fail", "slow"):
@@ -195,10 +201,24 @@ def _conclude(
         open_ = [_name(item) for item in judged if item.verdict == "not_judged"]
         parts = [f"as {next(item.against for item in judged if item.verdict == 'pass')}", *(f"{name} is not judged" for name in open_)]
         return ProbeJudgement(machine, found.probe, "pass", "; ".join(parts), verdicts)
-    why = f"{known[0]} equal machines ({LEAST_PEERS} are needed), {known[1]} earlier results of its own ({LEAST_PAST} are needed)"
-    if known[0] >= LEAST_PEERS or known[1] >= LEAST_PAST:
+    equals, others, before = known
+    why = f"{equals}, {before} earlier results of its own ({LEAST_PAST} are needed)"
+    if others >= LEAST_PEERS or before >= LEAST_PAST:
         why += "; their numbers differ too much to show one that is twice as slow"
     return ProbeJudgement(machine, found.probe, "not_judged", why, verdicts)
+
+
+def _say_equals(machine: str, found: ProbeResult, everyone: Mapping[str, ProbeResult], equals: int) -> str:
+    """Where there are too few, also in what the other machines differ: the reader sees that they were measured too."""
+    facts = {"version": str(found.version), **found.facts}
+    measured = [
+        {"version": str(other.version), **other.facts}
+        for name, other in everyone.items()
+        if name != machine and (other.probe, other.state) == (found.probe, "measured")
+    ]
+    differs = sorted({fact for other in measured for fact in facts.keys() | other.keys() if facts.get(fact) != other.get(fact)})
+    unlike = f"; {len(measured) - equals} others differ in {', '.join(differs)}" if differs and equals < LEAST_PEERS else ""
+    return f"{equals} equal machines ({LEAST_PEERS} are needed{unlike})"
 
 
 def _missing(found: ProbeResult, equals: Mapping[str, ProbeResult]) -> list[str]:

@@ -26,7 +26,7 @@ PROBE = Probe(
     disturbs=False,
 )
 
-_SMALL_S = 0.05  # nothing of minder's is decided on less
+_SMALL_S = 0.025  # of each of the two clocks that are compared: nothing of minder's is decided on less than 0.05 s
 _UNSYNCHRONISED = 0x0040  # STA_UNSYNC of adjtimex(2)
 
 

@@ -44,7 +44,8 @@ _COUNTED = (
 )
 _STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}table{border-collapse:collapse;margin:.6rem 0}
-td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #e5e5e5;overflow-wrap:anywhere}
+td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #e5e5e5;overflow-wrap:break-word}
+td:last-child{overflow-wrap:anywhere}
 .numbers td+td,.numbers th+th{text-align:right}.track th:nth-child(n+4),.track td:nth-child(n+4){text-align:left}
 .losses th:nth-child(-n+4),.losses td:nth-child(-n+4){text-align:left}
 .wide{overflow-x:auto}.big{font-size:1.15rem}.note{color:#8a3000}
