@@ -68,7 +68,7 @@ def describe_slow_steps(found: SlowSteps) -> str:
     said = f"Steps were slow in {_share(slow_s, judged_s)} of the judged time"
     said += f" ({causes} of that)." if causes else "."
     mostly = [mostly_slow for item in found.jobs.values() if (mostly_slow := is_mostly_slow(item)) is not None]
-    said += f" Of {len(mostly)} judged jobs {sum(mostly)} were slow in at least half of it."
+    said += f" Jobs that were slow in at least half of it: {sum(mostly)} of {len(mostly)} judged."
     return f"{said} Ideal steps would have saved {_share(found.wasted_s, judged_s)} of the judged time. {missing}"
 
 
