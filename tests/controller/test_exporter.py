@@ -144,7 +144,7 @@ def test_a_score_is_told_by_its_threshold(world: Any, begun: Any) -> None:
 def test_who_waits_before_showing_a_token_is_given_up_capped_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exporter_module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(exporter_module, "_PATIENCE_S", 1.5)
     monkeypatch.setattr(exporter_module, "_MOST_CONNECTIONS", 2)
     monkeypatch.setattr(exporter_module, "_refused", RefusedCallers(logging.getLogger("minder.test")))
     exporter = Exporter("127.0.0.1", 0, "secret", (), JOB)
