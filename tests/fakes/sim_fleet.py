@@ -7,7 +7,7 @@ What is wrong with a machine is a fact here (`faults`), so that an invariant can
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from replay_fake import ReplayGroups
@@ -262,7 +262,7 @@ class SimFleet:
         self._world = world
         self._read: dict[str, tuple[int, int]] = {}  # machine to (launcher's life, events read)
         self._heard_s: dict[str, list[float | None]] = {name: [None, None] for name in world.by_name}  # agent, launcher
-        self._seen: dict[str, MachineView] = {}
+        self._seen: dict[str, tuple[WorkerView, ...]] = {}
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -384,13 +384,12 @@ class SimFleet:
                 heard[0] = steady_s
             if self._answers(item):
                 heard[1] = steady_s
-                self._seen[name] = replace(MachineView(name, None, None), workers=(self._worker(item),))
+                self._seen[name] = (self._worker(item),)
         return {name: self._view(name, steady_s) for name in self._world.by_name}
 
     def _view(self, name: str, steady_s: float) -> MachineView:
         agent, launcher = (None if heard is None else steady_s - heard + 0.1 for heard in self._heard_s[name])
-        known = self._seen.get(name)
-        return MachineView(name, agent, launcher, () if known is None else known.workers)
+        return MachineView(name, agent, launcher, self._seen.get(name, ()))
 
     def _worker(self, item: SimMachine) -> WorkerView:
         now_s = self._world.clock.now_s()
