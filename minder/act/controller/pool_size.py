@@ -69,13 +69,16 @@ class PoolSize:
 
     def __init__(
         self,
-        sources: tuple[JobState, Ledger, Clock],
+        state: JobState,
+        ledger: Ledger,
+        clock: Clock,
         domains: Mapping[str, Mapping[str, str]],
         config: PoolConfig | None = None,
+        *,
         work: EngineWork | None = None,
         least: int | None = None,
     ) -> None:
-        self._state, self._ledger, self._clock = sources
+        self._state, self._ledger, self._clock = state, ledger, clock
         self._domains, self._config, self._work, self._least = domains, config or PoolConfig(), work, least
         self._fold, self._since_id = FailureFold(), 0
         self._read_s = -math.inf
