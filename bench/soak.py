@@ -117,7 +117,7 @@ class Day:
 
     def repair(self) -> None:
         """An hour after it was evicted a machine is given back."""
-        now_s = self.clock.steady_s()
+        now_s = self.clock.monotonic_s()
         for machine in self.app.state.barred:
             self.returns.setdefault(machine, now_s + HOUR_S)
         for machine in [machine for machine, at_s in self.returns.items() if at_s <= now_s]:
@@ -254,7 +254,7 @@ def live(day: Day, trouble: Trouble, until: tuple[float, float], service: psutil
     states: list[dict[str, Any]] = []
     own, begun_s, next_s = psutil.Process(), time.monotonic(), 0.0
     cpu_s = time.process_time()
-    while (at_s := day.clock.steady_s()) < span_s and time.monotonic() - begun_s < most_s:
+    while (at_s := day.clock.monotonic_s()) < span_s and time.monotonic() - begun_s < most_s:
         trouble.turn(at_s)
         day.tick()
         if at_s >= next_s:
@@ -276,8 +276,8 @@ def live(day: Day, trouble: Trouble, until: tuple[float, float], service: psutil
     measured = [name for name in rows[-1] if name not in ("hour", "concluded")]
     kept = {name: [(at, row[name]) for at, row in zip(hours, rows, strict=True) if name in row] for name in measured}
     return {
-        "simulated_hours": round(day.clock.steady_s() / HOUR_S, 2), "real_seconds": round(time.monotonic() - begun_s),
-        "cpu_ms_per_tick": round((time.process_time() - cpu_s) * 1e3 / (day.clock.steady_s() / day.tick_s), 2), "states": states,
+        "simulated_hours": round(day.clock.monotonic_s() / HOUR_S, 2), "real_seconds": round(time.monotonic() - begun_s),
+        "cpu_ms_per_tick": round((time.process_time() - cpu_s) * 1e3 / (day.clock.monotonic_s() / day.tick_s), 2), "states": states,
         **{name: {"first": items[0][1], "last": items[-1][1], "most": max(value for _, value in items),
                   **slope(*map(list, zip(*items, strict=True)))} for name, items in kept.items()}, "rows": rows,
     }  # fmt: skip

@@ -29,7 +29,7 @@ class Heard:
 @dataclass(slots=True)
 class _Watched:
     lease: Lease
-    since_s: float  # since when its beats stand at that number, by the steady clock
+    since_s: float  # since when its beats stand at that number, by the monotonic clock
     moved_s: float | None = None  # unix seconds at which they were seen to move
 
 
@@ -51,7 +51,7 @@ class Listening:
         with self._lock:
             watched = [found for name, lease in leases.items() if (found := self._note(name, lease, now_s)) is not None]
             last_s = max((at_s for at_s in (status_s, *(item.moved_s for item in watched)) if at_s is not None), default=None)
-            stands = [self.clock.steady_s() - item.since_s for item in watched]
+            stands = [self.clock.monotonic_s() - item.since_s for item in watched]
             moved = any(item.moved_s is not None and stood < PATIENCE_S for item, stood in zip(watched, stands, strict=True))
         if moved:
             return Heard("heard", last_s)
@@ -66,7 +66,7 @@ class Listening:
         if known is None or known.lease != lease:
             if known is None and len(self._seen) >= _MOST_JOBS:
                 self._seen.clear()
-            known = self._seen[name] = _Watched(lease, self.clock.steady_s(), None if known is None else now_s)
+            known = self._seen[name] = _Watched(lease, self.clock.monotonic_s(), None if known is None else now_s)
         return known
 
     def close(self) -> None:

@@ -31,5 +31,7 @@ def _upgrade_once(connection: Connection) -> None:
         dump = connection.connection.driver_connection.iterdump()  # type: ignore[union-attr]
         _STATEMENTS.extend(line for line in dump if line not in ("BEGIN TRANSACTION;", "COMMIT;"))
         return
+    cursor = connection.connection.cursor()  # in the transaction that SQLAlchemy has begun
     for statement in _STATEMENTS:
-        connection.exec_driver_sql(statement)
+        cursor.execute(statement)
+    cursor.close()

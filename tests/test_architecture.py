@@ -182,7 +182,7 @@ def run_imports(node: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        elif not only_for_types(child):
+        elif not isinstance(child, ast.expr) and not only_for_types(child):
             yield from run_imports(child)
 
 

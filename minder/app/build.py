@@ -16,7 +16,7 @@ from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.beside import Beside
-from minder.act.controller.context import ContextMaker, context_maker, isolated_group, standing_of, whole_context
+from minder.act.controller.context import ContextMaker, Sources, context_maker, isolated_group, standing_of, whole_context
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.engine_work import EngineActuator, EngineRecovery
 from minder.act.controller.exporter import Collects, Exporter
@@ -275,7 +275,8 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     """What is decided, and what carries it out: our own launchers, or the engine that starts a watched job again."""
     config, policy = base.config, Policy(base.config.policy_config(base.act))
     work = JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints, base.sizes, config.checkpoints_any_size)
-    context = context_maker(config.name, base.topology, policy.config, (diagnosis.tracker, base.fleet, base.ledger), base.watched, work)
+    sources = Sources(diagnosis.tracker, base.fleet, base.ledger)
+    context = context_maker(config.name, base.topology, policy.config, sources, base.watched, work)
     watch = None if base.engine is None else base.engine.watch
     updates, skipping = None, None
     if base.launched:
@@ -383,7 +384,7 @@ def _beside(
 
 def _pool_size(base: _Base) -> PoolSize:
     config, work = base.config, base.engine.work if base.engine is not None else None
-    return PoolSize((base.state, base.ledger, base.clock), base.topology.domains, config.pool, work, config.min_machines)
+    return PoolSize(base.state, base.ledger, base.clock, base.topology.domains, config.pool, work=work, least=config.min_machines)
 
 
 def _requeue(base: _Base) -> EngineRecovery | None:

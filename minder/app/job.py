@@ -142,10 +142,10 @@ class App:
                 stack.callback(self.scoring.close)
 
     def _await_contact(self, seconds: float = 5.0) -> None:
-        end_s = self.clock.steady_s() + seconds
+        end_s = self.clock.monotonic_s() + seconds
         named = {machine.name for machine in self.config.machines if machine.agent or machine.launcher}
         wanted = (set(self.state.rank_machine.values()) or set(self.fleet.machines)) & named
-        while self.clock.steady_s() < end_s:
+        while self.clock.monotonic_s() < end_s:
             views = self.fleet.views()
             if all(views[machine].launcher_age_s is not None or views[machine].agent_age_s is not None for machine in wanted):
                 return

@@ -14,7 +14,7 @@ class Clock(Protocol):
 
     def now_s(self) -> float: ...
 
-    def steady_s(self) -> float: ...
+    def monotonic_s(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -25,7 +25,7 @@ class SystemClock:
     def now_s(self) -> float:
         return time.time()
 
-    def steady_s(self) -> float:
+    def monotonic_s(self) -> float:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -37,17 +37,17 @@ class FakeClock:
 
     def __init__(self, start_s: float = 1_700_000_000.0) -> None:
         self._now_s = start_s
-        self._steady_s = 0.0
+        self._monotonic_s = 0.0
 
     def now_s(self) -> float:
         return self._now_s
 
-    def steady_s(self) -> float:
-        return self._steady_s
+    def monotonic_s(self) -> float:
+        return self._monotonic_s
 
     def sleep(self, seconds: float) -> None:
         self._now_s += max(0.0, seconds)
-        self._steady_s += max(0.0, seconds)
+        self._monotonic_s += max(0.0, seconds)
 
     def set_forward(self, seconds: float) -> None:
         """The wall clock is set; no time passes. Negative: backwards."""

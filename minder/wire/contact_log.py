@@ -50,14 +50,14 @@ class RefusedCallers:
     """One line for each caller and reason, and one a minute with the count as long as it goes on; of however many callers, so many
     lines a minute: the next line says how many were left out."""
 
-    def __init__(self, log: logging.Logger, steady_s: Callable[[], float] = time.monotonic) -> None:
-        self._log, self._steady_s = log, steady_s
+    def __init__(self, log: logging.Logger, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._monotonic_s = log, monotonic_s
         self._seen: OrderedDict[Key, tuple[float, int]] = OrderedDict()
         self._minute_s, self._lines, self._left_out = float("-inf"), 0, 0
 
     def note(self, caller: str, why: str, path: str) -> None:
         """caller: its address. path: what it asked for, without the query."""
-        now_s = self._steady_s()
+        now_s = self._monotonic_s()
         logged_s, count = self._seen.pop((caller, why), (float("-inf"), 0))
         count += 1
         if now_s - logged_s >= _AGAIN_S:

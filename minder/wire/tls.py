@@ -5,11 +5,11 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from minder.model.errors import BadInputError, ConfigError
 
-__all__ = ["ServerTls", "client_context", "explain_tls", "server_tls"]
+__all__ = ["FieldNames", "ServerTls", "client_context", "explain_tls", "server_tls"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -53,20 +53,29 @@ def server_tls(certificate: Path | None, key: Path | None, client_authority: Pat
     return ServerTls(str(certificate), str(key), None if client_authority is None else str(client_authority))
 
 
-def client_context(
-    authority: str | None, certificate: str | None, key: str | None, names: tuple[str, str, str] = ("tls.ca", "tls.cert", "tls.key")
-) -> ssl.SSLContext:
+class FieldNames(NamedTuple):
+    """What the fields that name the three files are called where a person wrote them."""
+
+    authority: str
+    certificate: str
+    key: str
+
+
+_JOB_FILE = FieldNames("tls.ca", "tls.cert", "tls.key")
+
+
+def client_context(authority: str | None, certificate: str | None, key: str | None, names: FieldNames = _JOB_FILE) -> ssl.SSLContext:
     """What a controller calls https:// addresses with: PEM files of who signs the machines' certificates (None: the system's
     authorities) and of its own certificate. names: of these in messages. Raises ConfigError."""
     try:
         context = ssl.create_default_context(cafile=authority)
     except OSError as error:
-        raise ConfigError(f"{names[0]} {authority} cannot be used: {_short(error)}") from error
+        raise ConfigError(f"{names.authority} {authority} cannot be used: {_short(error)}") from error
     if certificate is not None and key is not None:
         try:
             _load_chain(context, certificate, key)
         except OSError as error:
-            raise ConfigError(f"{names[1]} {certificate} with {names[2]} {key} cannot be used: {_short(error)}") from error
+            raise ConfigError(f"{names.certificate} {certificate} with {names.key} {key} cannot be used: {_short(error)}") from error
     return context
 
 

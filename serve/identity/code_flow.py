@@ -21,7 +21,7 @@ from serve.identity.oidc import Oidc, RefusedTokenError
 from serve.identity.oidc_settings import SignInSettings
 from serve.identity.pending import Begun, PendingSignIns
 
-__all__ = ["BACK", "CameBack", "CodeFlow", "SignInError"]
+__all__ = ["BACK", "CameBack", "CodeFlow", "SignInError", "SignedIn"]
 
 BACK = "/sign-in/provider/back"
 OUT = "/sign-in"  # where the provider sends a browser that it has signed out
@@ -46,6 +46,15 @@ class CameBack:
     code: str
     error: str
     issuer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """Who it is, the page to go on to, and the ID token that says so."""
+
+    caller: Caller
+    wanted: str
+    id_token: str
 
 
 class CodeFlow:
@@ -90,8 +99,8 @@ class CodeFlow:
         asked = {"client_id": self._client.client_id, "post_logout_redirect_uri": self.public_url + OUT}
         return _with(there, asked | ({"id_token_hint": id_token} if id_token else {}))
 
-    def finish(self, came: CameBack) -> tuple[Caller, str, str]:
-        """Who it is, the page to go on to, and the ID token. Raises SignInError; the sign-in is over in any case."""
+    def finish(self, came: CameBack) -> SignedIn:
+        """Raises SignInError; the sign-in is over in any case."""
         begun = self.pending.take(came.state, came.browser)
         if begun is None:
             raise SignInError(f"this sign-in has grown old, or began elsewhere: begin again at {self.public_url}", 401)
@@ -104,7 +113,7 @@ class CodeFlow:
             if came.issuer is None and endpoints.names_itself:
                 raise SignInError("the answer does not say which identity provider it is of", 401)
             token = self._hand_in(endpoints, came.code, begun)
-            return self._verify(token, begun), begun.wanted, token
+            return SignedIn(self._verify(token, begun), begun.wanted, token)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

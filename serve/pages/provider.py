@@ -68,20 +68,20 @@ def come_back(
     flow, service = _flow(request), service_of(request)
     came = CameBack(state, request.cookies.get(_cookie_name(request), ""), code, error, iss)
     try:
-        caller, wanted, id_token = flow.finish(came)
+        signed_in = flow.finish(came)
     except SignInError as refused:
         if refused.status == 401:
             slow_down(service.failures.take(request.client.host if request.client else "?"), request)
         return _refused(request, refused, "/")
-    slow_down(service.requests.take(caller.token), request)
+    slow_down(service.requests.take(signed_in.caller.token), request)
     before = session_secret(request)
     if before is not None:
         service.sessions.end(before)
-    secret = _begin(service, flow, caller)
-    answer = show(request, None, "again.html", wanted=wanted)
+    secret = _begin(service, flow, signed_in.caller)
+    answer = show(request, None, "again.html", wanted=signed_in.wanted)
     remember(request, answer, secret)
     if flow.client.sign_out_there:
-        remember_hint(request, answer, id_token)
+        remember_hint(request, answer, signed_in.id_token)
     answer.delete_cookie(_cookie_name(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")
     return answer
 

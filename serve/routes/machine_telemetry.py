@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
@@ -18,7 +18,7 @@ from serve.problems import refuse
 from serve.state import Service, service_of
 from serve.telemetry.window import MachineWindow, read_window
 
-__all__ = ["WindowWanted", "router", "seen_of", "span_of"]
+__all__ = ["SeenMachine", "WindowWanted", "router", "seen_of", "span_of"]
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255, description="Name of the machine.")]
@@ -62,8 +62,16 @@ def show_telemetry(request: Request, caller: Viewer, name: Name, wanted: Annotat
     )
 
 
-def seen_of(service: Service, caller: Caller, name: str, wanted: WindowWanted) -> tuple[str, tuple[float, float], MachineWindow]:
-    """The job, begin and end in unix seconds, and what was found. 404 where no job of the caller's has the machine."""
+class SeenMachine(NamedTuple):
+    """What was found of a machine. span: begin and end in unix seconds."""
+
+    job: str
+    span: tuple[float, float]
+    window: MachineWindow
+
+
+def seen_of(service: Service, caller: Caller, name: str, wanted: WindowWanted) -> SeenMachine:
+    """404 where no job of the caller's has the machine."""
     if wanted.job is not None:
         demand_job(caller, wanted.job)
     job = wanted.job or next((item.name for item in jobs_of_machine(service, caller, name)), None)
@@ -73,7 +81,7 @@ def seen_of(service: Service, caller: Caller, name: str, wanted: WindowWanted) -
             404, f'no job that you may see has a machine "{name}"' if wanted.job is None else f"{wanted.job} has no machine {name}"
         )
     span = span_of(wanted, service.clock.now_s())
-    return job, span, read_window(service, job, name, machines, span)
+    return SeenMachine(job, span, read_window(service, job, name, machines, span))
 
 
 def span_of(wanted: WindowWanted, now_s: float) -> tuple[float, float]:

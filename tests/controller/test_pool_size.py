@@ -37,7 +37,7 @@ class Bench:
         self.ledger.append(kind, payload, job="llm", incident=incident, operation_id=operation_id)
 
     def size(self, work: EngineWork | None = None, least: int | None = None, **settings: Any) -> PoolSize:
-        return PoolSize((self.state, self.ledger, self.clock), self.domains, PoolConfig(**settings), work, least)
+        return PoolSize(self.state, self.ledger, self.clock, self.domains, PoolConfig(**settings), work=work, least=least)
 
     def work(self, slurm: FakeSlurm, script: str | None = "standby.sh") -> EngineWork:
         made = EngineWork(SlurmEngine(7, slurm, self.clock.now_s, standby_script=script), self.ledger, "llm", self.clock, (DRAIN,))

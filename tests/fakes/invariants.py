@@ -70,7 +70,7 @@ class Watch:
     def wrote(self, event: LedgerEvent) -> None:
         """One event is in the ledger."""
         if event.kind != kinds.PROBES:  # standbys are tested for ever
-            self.wrote_s = self._world.clock.steady_s()
+            self.wrote_s = self._world.clock.monotonic_s()
         if event.kind == kinds.JOB_REGISTERED:  # another run numbers its generations anew
             self._numbers.clear()
             self._meetings.clear()
@@ -144,7 +144,7 @@ class Watch:
         """What is over may be followed by another while the job stands."""
         if self._diagnosis not in ("", name) and self._diagnosis not in self._over:
             self.fail("at most one diagnosis at a time", f"{name} during {self._diagnosis}")
-        self._diagnosis, self._held_s = name, self._world.clock.steady_s()
+        self._diagnosis, self._held_s = name, self._world.clock.monotonic_s()
 
     def probed(self, machine: str, body: Mapping[str, Any], leads: bool) -> None:
         """A launcher, or with force an agent, is asked for probes: of the job's machines, or beside a standby's waiting worker."""
@@ -212,7 +212,7 @@ class Watch:
         if self._world.holder(machine):
             self.fail("no probe runs beside ranks", machine)
         if any(item["verdict"] == "fail" for item in event.payload["judgements"]):
-            self._faulty.setdefault(machine, self._world.clock.steady_s())
+            self._faulty.setdefault(machine, self._world.clock.monotonic_s())
         else:
             self._faulty.pop(machine, None)
 
@@ -229,7 +229,7 @@ class Watch:
         doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)
         if doubted:
             self.fail("a machine evicted twice passes a test first", f"{doubted[0]} in generation {event.payload['generation']}")
-        known = [machine for machine in sorted(entered) if self._world.clock.steady_s() - self._faulty.get(machine, math.inf) > LATE_S]
+        known = [machine for machine in sorted(entered) if self._world.clock.monotonic_s() - self._faulty.get(machine, math.inf) > LATE_S]
         if known:
             self.fail("a standby with a failed probe takes no ranks", f"{known[0]} in generation {event.payload['generation']}")
         twice = [machine for machine, count in Counter(placed.values()).items() if count > 1]
@@ -284,7 +284,7 @@ class Watch:
         ranks = Counter(item.rank for item in self._world.running())
         twice = [rank for rank, count in ranks.items() if count > 1]
         if twice:
-            self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.steady_s():.0f}")
+            self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.monotonic_s():.0f}")
         if self.held_s() > max(self._policy.diagnose_limit_s, self._policy.replay_limit_s) + HELD_UP_S and not self.broken:
             self.fail("a job stands no longer than its limit for tests", f"{self._diagnosis}, for {self.held_s():.0f} s")
 
@@ -299,7 +299,7 @@ class Watch:
 
     def held_s(self) -> float:
         """For how long a diagnosis has held the job."""
-        return self._world.clock.steady_s() - self._held_s if self._diagnosis else 0.0
+        return self._world.clock.monotonic_s() - self._held_s if self._diagnosis else 0.0
 
     def end(self, events: Sequence[LedgerEvent], phase: str) -> None:
         """When all is calm again and time enough has passed."""
@@ -311,7 +311,7 @@ class Watch:
         acted = [event for event in events if event.kind == kinds.INTENT and event.payload.get("action") in kinds.ACTS]
         if self._schedule.only_spares and acted:
             self.fail("a spare neither ends nor delays a job", str(acted[0].operation_id))
-        quiet_s = self._world.clock.steady_s() - self._world.stepped_s
+        quiet_s = self._world.clock.monotonic_s() - self._world.stepped_s
         if self._diagnosis:
             self.fail("no job is tested for ever", f"{self._diagnosis}, for {self.held_s():.0f} s")
         if phase not in ("finished", "failed") and quiet_s > STANDS_S:

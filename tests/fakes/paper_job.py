@@ -70,7 +70,7 @@ class PaperJob:
         self._launchers = {name: _Launcher() for name in machines}
         self._noise = np.random.default_rng(seed)
         self._signals: list[Signal] = []
-        self._step, self._part, self._at_s = 0, 0.0, clock.steady_s()
+        self._step, self._part, self._at_s = 0, 0.0, clock.monotonic_s()
         self._sampled_s = -math.inf
 
     @property
@@ -79,7 +79,7 @@ class PaperJob:
 
     def advance(self) -> None:
         """Step for as long as has passed, if every rank of one generation runs and nothing holds it up."""
-        now_s, passed_s = self._clock.now_s(), self._clock.steady_s() - self._at_s
+        now_s, passed_s = self._clock.now_s(), self._clock.monotonic_s() - self._at_s
         self._at_s += passed_s
         for item in self._launchers.values():
             if item.state == "ended" and self._at_s - item.ended_s > 5.0:
@@ -183,7 +183,7 @@ class PaperJob:
         if body["desired"] == "run":
             item.state, item.rank = "running", int(body["assignments"][0]["env"]["RANK"])
         else:
-            item.state, item.rank, item.ended_s = "ended", None, self._clock.steady_s()
+            item.state, item.rank, item.ended_s = "ended", None, self._clock.monotonic_s()
         return {"outcome": "done"}
 
     # what a telemetry source offers

@@ -105,7 +105,7 @@ class SimWitnesses:
             return ()
         now_s = self.world.clock.now_s()
         held = [item.name for item in self.world.running() if item.frozen]
-        stands = self.world.clock.steady_s() - self.world.stepped_s > 2.0
+        stands = self.world.clock.monotonic_s() - self.world.stepped_s > 2.0
         suspects = tuple(_stopped(name, now_s) for name in held)
         return (CaptureFinding(now_s, "stacks", suspects, stands),)
 
@@ -119,10 +119,10 @@ class SlowRule:
 
     def observe(self, observation: Observation) -> RuleResult:
         world, job = SimWitnesses.world, observation.job
-        now_s, steady_s = observation.now_s, world.clock.steady_s()
-        if job is None or steady_s - world.stepped_s > 2.0:
+        now_s, monotonic_s = observation.now_s, world.clock.monotonic_s()
+        if job is None or monotonic_s - world.stepped_s > 2.0:
             return RuleResult()
-        said = [item for item in world.running() if steady_s < item.slow_until_s and item.name in job.machines]
+        said = [item for item in world.running() if monotonic_s < item.slow_until_s and item.name in job.machines]
         return RuleResult(
             tuple(
                 Suspect(
@@ -184,16 +184,16 @@ class Scene:
     def play(self) -> list[str]:
         """What did not hold, one line each."""
         self._start()
-        begun_s = self.clock.steady_s() + 8.0
+        begun_s = self.clock.monotonic_s() + 8.0
         for action in self.schedule.actions:
             self._until(begun_s + action.at_s)
             self._say(f"{action.name} {action.machine} {action.amount:g} {action.flag}")
             self._do(action)
-        self._until(self.clock.steady_s() + BUSY_S)
+        self._until(self.clock.monotonic_s() + BUSY_S)
         self._calm_down()
-        end_s = self.clock.steady_s() + CALM_S
-        while self.clock.steady_s() < end_s and not self._is_settled():
-            self._until(self.clock.steady_s() + QUIET_S / 3)
+        end_s = self.clock.monotonic_s() + CALM_S
+        while self.clock.monotonic_s() < end_s and not self._is_settled():
+            self._until(self.clock.monotonic_s() + QUIET_S / 3)
         self.watch.end(self.people.events(), self.phase)
         self.people.close()
         self._leases.close()
@@ -202,12 +202,12 @@ class Scene:
         return self.watch.broken
 
     def _until(self, end_s: float) -> None:
-        begun_s = self.clock.steady_s()
-        while self.clock.steady_s() < end_s and self.phase not in ("finished", "failed"):
-            pace_s = TICK_S if self.clock.steady_s() < begun_s + BUSY_S else REST_S
-            self.clock.sleep(min(pace_s, end_s - self.clock.steady_s()))
-            self.world.refused = {name for name in self.world.refused if self.clock.steady_s() < self._takes_s[name]}
-            if self.clock.steady_s() >= self._starts_s:
+        begun_s = self.clock.monotonic_s()
+        while self.clock.monotonic_s() < end_s and self.phase not in ("finished", "failed"):
+            pace_s = TICK_S if self.clock.monotonic_s() < begun_s + BUSY_S else REST_S
+            self.clock.sleep(min(pace_s, end_s - self.clock.monotonic_s()))
+            self.world.refused = {name for name in self.world.refused if self.clock.monotonic_s() < self._takes_s[name]}
+            if self.clock.monotonic_s() >= self._starts_s:
                 self._starts_s = math.inf
                 self._start()
             if self.app is not None:
@@ -216,12 +216,12 @@ class Scene:
 
     def _is_settled(self) -> bool:
         """The job is over, or steps and nothing has been written for a while: nothing more will happen."""
-        now_s = self.clock.steady_s()
+        now_s = self.clock.monotonic_s()
         steps = now_s - self.world.stepped_s < 2.0 and now_s - self.watch.wrote_s > QUIET_S
         return self.phase in ("finished", "failed") or (steps and self.app is not None)
 
     def _say(self, text: str) -> None:
-        self.trace.append(f"{self.clock.steady_s():7.1f} {text}")
+        self.trace.append(f"{self.clock.monotonic_s():7.1f} {text}")
 
     # the controller
 
@@ -258,7 +258,7 @@ class Scene:
         if app is self.app:
             self.phase = app.state.phase
             if over:
-                self.app, self._starts_s = None, self.clock.steady_s() + 3.0
+                self.app, self._starts_s = None, self.clock.monotonic_s() + 3.0
         if app is not self.app:
             app.ledger.close()
 
@@ -268,7 +268,7 @@ class Scene:
 
         def watched(write: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
-                if ledger is not self.people and self.clock.steady_s() < self._unwritable_until_s:
+                if ledger is not self.people and self.clock.monotonic_s() < self._unwritable_until_s:
                     raise LedgerError("the disk is full")
                 event = write(*arguments)
                 self._read.clear()
@@ -309,7 +309,7 @@ class Scene:
             raise KilledError
         self._say("another takes the lease")
         self._leases.take(JOB, "a rival", self._leases.read(JOB))
-        self.app, self._starts_s = None, self.clock.steady_s() + 1.0
+        self.app, self._starts_s = None, self.clock.monotonic_s() + 1.0
 
     def _effect(self, machine: str, body: Any) -> None:
         self._say(f"asked {machine} {body['desired']} {body['generation']} {body['operation_id']}")
@@ -372,14 +372,14 @@ class Scene:
 
     def _do_standby_fails(self, action: Action) -> None:
         """Its probes find a fault for so long: it takes no ranks meanwhile, and comes back by a probe that passes."""
-        self.world.by_name[action.machine].probe_fails_until_s = self.clock.steady_s() + action.amount
+        self.world.by_name[action.machine].probe_fails_until_s = self.clock.monotonic_s() + action.amount
 
     def _do_launcher(self, action: Action) -> None:
         if self.world.by_name[action.machine].up:
-            self.world.by_name[action.machine].begin_again(self.clock.steady_s())
+            self.world.by_name[action.machine].begin_again(self.clock.monotonic_s())
 
     def _do_agent_silent(self, action: Action) -> None:
-        self.world.by_name[action.machine].agent_silent_until_s = self.clock.steady_s() + action.amount
+        self.world.by_name[action.machine].agent_silent_until_s = self.clock.monotonic_s() + action.amount
 
     def _do_kill(self, action: Action) -> None:
         self._dies = (action.flag, int(action.amount))
@@ -388,7 +388,7 @@ class Scene:
         self._dies = ("rival", int(action.amount))
 
     def _do_unwritable(self, action: Action) -> None:
-        self._unwritable_until_s = self.clock.steady_s() + action.amount
+        self._unwritable_until_s = self.clock.monotonic_s() + action.amount
 
     def _do_pause(self, action: Action) -> None:
         target = JOB if action.flag == "job" else None
@@ -438,7 +438,7 @@ class Scene:
     def _do_refuses(self, action: Action) -> None:
         """Its launcher takes no version of the code for so long; what runs on it runs on."""
         self.world.refused.add(action.machine)
-        self._takes_s[action.machine] = self.clock.steady_s() + action.amount
+        self._takes_s[action.machine] = self.clock.monotonic_s() + action.amount
 
     def _do_bad_batch(self, action: Action) -> None:
         """amount: so many steps ahead. flag: the rank that has it in its part, -1: all."""
@@ -461,7 +461,7 @@ class Scene:
         item.slow_link = item.slow_link or action.flag in ("link", "none")
         item.was_ill = item.was_ill or item.slow_link
         if action.flag != "none":
-            item.slow_until_s = self.clock.steady_s() + action.amount
+            item.slow_until_s = self.clock.monotonic_s() + action.amount
             item.slow_tier = "page" if action.flag == "page" else "evict"
 
     def _do_clock(self, action: Action) -> None:

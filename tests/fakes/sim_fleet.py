@@ -7,7 +7,7 @@ What is wrong with a machine is a fact here (`faults`), so that an invariant can
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from replay_fake import ReplayGroups
@@ -128,7 +128,7 @@ class SimMachines:
         self.on_probes: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
         self.probes_s = PROBES_S
         self.groups = ReplayGroups()
-        self._at_s, self._part, self._echo_s = clock.steady_s(), 0.0, None
+        self._at_s, self._part, self._echo_s = clock.monotonic_s(), 0.0, None
         self._echo_s: float | None
         clock.on_passed = self.advance
 
@@ -142,16 +142,21 @@ class SimMachines:
 
     def advance(self) -> None:
         """Step for as long as has passed if all ranks run; let faults happen; let what was started anew come up."""
-        now_s, steady_s = self.clock.now_s(), self.clock.steady_s()
-        passed_s, self._at_s = steady_s - self._at_s, steady_s
+        now_s, monotonic_s = self.clock.now_s(), self.clock.monotonic_s()
+        passed_s, self._at_s = monotonic_s - self._at_s, monotonic_s
         for item in self.by_name.values():
-            if not item.up and steady_s >= item.back_s:
+            if not item.up and monotonic_s >= item.back_s:
                 self.bring_back(item.name)
-            if item.up and item.launcher_back_s is not None and steady_s >= item.launcher_back_s and item.state in ("starting", "exited"):
+            if (
+                item.up
+                and item.launcher_back_s is not None
+                and monotonic_s >= item.launcher_back_s
+                and item.state in ("starting", "exited")
+            ):
                 item.launcher_back_s, item.state, item.rank = None, "waiting", None
                 item.pid += 1
         running = self.running()
-        if self._echo_s is not None and steady_s >= self._echo_s:
+        if self._echo_s is not None and monotonic_s >= self._echo_s:
             self._echo_s = None
             for item in running:
                 self.fail(item, {"code": 1, "victim": True})
@@ -160,7 +165,7 @@ class SimMachines:
             not running
             or len(running) < running[0].world
             or self.stands
-            or any(item.frozen or item.loaded_s > steady_s for item in running)
+            or any(item.frozen or item.loaded_s > monotonic_s for item in running)
         ):
             return
         for item in running:
@@ -173,7 +178,7 @@ class SimMachines:
                 return
             self.step += whole
             self.saved = [*self.saved[-_KEPT:], (self.step, self.skipped)]
-            self.stepped_s = steady_s
+            self.stepped_s = monotonic_s
             for item in running:
                 item.step, item.step_s, item.first = self.step, now_s, item.first or (self.step, now_s)
             self._fall_ill(running)
@@ -230,24 +235,24 @@ class SimMachines:
             item.log.append(Signal(now_s, "exception", item.name, exception[1], data={"type": exception[0]}, **fields))
             data = {"code": 1}
         item.log.append(Signal(now_s, "exit", item.name, "ended", data=data, **fields))
-        item.state, item.step, item.launcher_back_s = "exited", None, self.clock.steady_s() + RETURN_S
+        item.state, item.step, item.launcher_back_s = "exited", None, self.clock.monotonic_s() + RETURN_S
         if not data.get("victim"):
-            self._echo_s = self.clock.steady_s() + ECHO_S
+            self._echo_s = self.clock.monotonic_s() + ECHO_S
 
     def lose(self, name: str, seconds: float) -> None:
         item, ran = self.by_name[name], self.holder(name)
-        item.back_s = self.clock.steady_s() + seconds
+        item.back_s = self.clock.monotonic_s() + seconds
         item.up, item.was_ill = False, True
-        item.begin_again(self.clock.steady_s())
+        item.begin_again(self.clock.monotonic_s())
         item.launcher_back_s = None
         if ran and len(name) % 2 == 0:  # the peers of some notice at once, those of others hang
-            self._echo_s = self.clock.steady_s() + ECHO_S
+            self._echo_s = self.clock.monotonic_s() + ECHO_S
 
     def bring_back(self, name: str) -> None:
         item = self.by_name[name]
         if not item.up:
             item.up = True
-            item.begin_again(self.clock.steady_s())
+            item.begin_again(self.clock.monotonic_s())
 
 
 def address_of(machine: str, names: Iterable[str]) -> str:
@@ -262,7 +267,7 @@ class SimFleet:
         self._world = world
         self._read: dict[str, tuple[int, int]] = {}  # machine to (launcher's life, events read)
         self._heard_s: dict[str, list[float | None]] = {name: [None, None] for name in world.by_name}  # agent, launcher
-        self._seen: dict[str, MachineView] = {}
+        self._seen: dict[str, tuple[WorkerView, ...]] = {}
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -334,19 +339,19 @@ class SimFleet:
     def _probe(self, item: SimMachine, body: Mapping[str, Any], part: str) -> Any:
         """A launcher runs none beside ranks, and what it runs is over when the machine is given some."""
         self._world.on_probes(item.name, body)
-        operation, steady_s = str(body["operation"]), self._world.clock.steady_s()
-        silent = steady_s < item.agent_silent_until_s if part == "agent" else not self._answers(item)
+        operation, monotonic_s = str(body["operation"]), self._world.clock.monotonic_s()
+        silent = monotonic_s < item.agent_silent_until_s if part == "agent" else not self._answers(item)
         if silent or not item.up:
             return NoAnswerError(f"{item.name} does not answer")
         if item.state == "running" and not body.get("force"):
             return {"state": "refused", "detail": "ranks run on this machine", "results": []}
         if part == "launcher" and operation in item.tests and item.probe_ran_s != item.tests[operation]:
             return {"state": "refused", "detail": "the probes were ended before their time", "results": []}
-        begun_s = item.tests.setdefault(operation, steady_s)
+        begun_s = item.tests.setdefault(operation, monotonic_s)
         if "replay" in body["probes"][0]:
             self._world.groups.note(operation, item.name, body["probes"][0]["replay"])
         item.probe_ran_s = begun_s if part == "launcher" else item.probe_ran_s
-        if steady_s - begun_s < (BESIDE_S if body.get("beside") else self._world.probes_s):
+        if monotonic_s - begun_s < (BESIDE_S if body.get("beside") else self._world.probes_s):
             return {"state": "running", "results": []}
         results = [self._result(item, probe) for probe in body["probes"]]
         return {"state": "done", "results": [to_json(result) for result in results]}
@@ -361,7 +366,7 @@ class SimFleet:
             faulty = [name for name, other in self._world.by_name.items() if "bits" in other.faults]
             return self._world.groups.result(asked["replay"], faulty, clock.now_s())
         full = probe in ("disk", "space") and "disk" in item.faults
-        failed = full or (probe == "links" and clock.steady_s() < item.probe_fails_until_s)
+        failed = full or (probe == "links" and clock.monotonic_s() < item.probe_fails_until_s)
         return ProbeResult(probe, 1, "failed" if failed else "measured", "it found a fault" if failed else "", started_s=clock.now_s())
 
     def _pair(self, order: Mapping[str, Any]) -> ProbeResult:
@@ -377,20 +382,19 @@ class SimFleet:
         return item.up and not (item.state == "starting" and item.launcher_back_s is not None)
 
     def views(self) -> dict[str, MachineView]:
-        steady_s = self._world.clock.steady_s()
+        monotonic_s = self._world.clock.monotonic_s()
         for name, item in self._world.by_name.items():
             heard = self._heard_s[name]
-            if item.up and steady_s >= item.agent_silent_until_s:
-                heard[0] = steady_s
+            if item.up and monotonic_s >= item.agent_silent_until_s:
+                heard[0] = monotonic_s
             if self._answers(item):
-                heard[1] = steady_s
-                self._seen[name] = replace(MachineView(name, None, None), workers=(self._worker(item),))
-        return {name: self._view(name, steady_s) for name in self._world.by_name}
+                heard[1] = monotonic_s
+                self._seen[name] = (self._worker(item),)
+        return {name: self._view(name, monotonic_s) for name in self._world.by_name}
 
-    def _view(self, name: str, steady_s: float) -> MachineView:
-        agent, launcher = (None if heard is None else steady_s - heard + 0.1 for heard in self._heard_s[name])
-        known = self._seen.get(name)
-        return MachineView(name, agent, launcher, () if known is None else known.workers)
+    def _view(self, name: str, monotonic_s: float) -> MachineView:
+        agent, launcher = (None if heard is None else monotonic_s - heard + 0.1 for heard in self._heard_s[name])
+        return MachineView(name, agent, launcher, self._seen.get(name, ()))
 
     def _worker(self, item: SimMachine) -> WorkerView:
         now_s = self._world.clock.now_s()
@@ -426,7 +430,7 @@ class SimFleet:
         if update and (update not in item.here or item.name in self._world.refused):
             return WireError("HTTP 400: the code is not here")
         item.operations.add(operation)
-        item.aim(body, self._world.clock.steady_s())
+        item.aim(body, self._world.clock.monotonic_s())
         if update in self._world.broken and body["desired"] == "run":
             item.state, item.rank, item.launcher_back_s = "starting", None, None
         self._world.stands = False if body["desired"] == "run" else self._world.stands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,9 +28,16 @@ def limits() -> Limits:
     return Limits(failure_burst=1000.0)
 
 
+_CONTRACT: dict[str, Any] = {}
+
+
 def operations(http: httpx.Client) -> Iterator[tuple[str, str, str, bool]]:
-    """(method, path of the contract, path to call, is it an action) of each."""
-    document: dict[str, Any] = http.get("/v1/openapi.json").json()
+    """(method, path of the contract, path to call, is it an action) of each. The contract is asked for once: writing it takes longer
+    than a test."""
+    document = _CONTRACT or http.get("/v1/openapi.json").json()
+    _CONTRACT.update(document)
+    while http.get("/v1/ready").status_code == 503:  # it reads the ledger's past beside its first answers
+        time.sleep(0.01)
     for path, methods in document["paths"].items():
         named = next((name for begin, name in NAMES.items() if path.startswith(begin + "/{")), "")
         for method, said in methods.items():

@@ -181,25 +181,25 @@ class ApprovalDeadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._begun_s = clock.steady_s()
-        self._ends_s: dict[str, float] = {}  # by the steady clock, of each operation
+        self._begun_s = clock.monotonic_s()
+        self._ends_s: dict[str, float] = {}  # by the monotonic clock, of each operation
 
     @property
     def looked_s(self) -> float:
         """Since this controller was started."""
-        return self._clock.steady_s() - self._begun_s
+        return self._clock.monotonic_s() - self._begun_s
 
     def begin(self, operation_id: str, length_s: float) -> None:
         """This process has just asked."""
-        self._ends_s[operation_id] = self._clock.steady_s() + length_s
+        self._ends_s[operation_id] = self._clock.monotonic_s() + length_s
 
     def is_over(self, item: Approval) -> bool:
         """Whether the time to answer this waiting question has passed."""
-        return self._clock.steady_s() >= self._end_s(item)
+        return self._clock.monotonic_s() >= self._end_s(item)
 
     def moved(self, item: Approval) -> float | None:
         """Until when it waits by the wall clock, where that is not what the ledger says; None where it is."""
-        until_s = self._clock.now_s() + self._end_s(item) - self._clock.steady_s()
+        until_s = self._clock.now_s() + self._end_s(item) - self._clock.monotonic_s()
         return until_s if abs(until_s - item.until_s) > _NOTICED_S else None
 
     def _end_s(self, item: Approval) -> float:
@@ -209,5 +209,5 @@ class ApprovalDeadlines:
             left_s = min(max(0.0, item.until_s - self._clock.now_s()), whole_s)
             if item.on_timeout == "approve":
                 left_s = max(left_s, min(whole_s, LOOK_FOR_S))
-            self._ends_s[name] = self._clock.steady_s() + left_s
+            self._ends_s[name] = self._clock.monotonic_s() + left_s
         return self._ends_s[name]

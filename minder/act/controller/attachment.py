@@ -63,26 +63,26 @@ class Attachment:
         self._news: dict[str, Any] = {}
 
     def look(
-        self, steady_s: float, observation: Observation, samples: Sequence[Sample], step: float, trouble: str, causes: Mapping[str, str]
+        self, monotonic_s: float, observation: Observation, samples: Sequence[Sample], step: float, trouble: str, causes: Mapping[str, str]
     ) -> list[str]:
-        """steady_s: a monotonic clock. step: the newest, infinite where none is known. trouble: why telemetry cannot be read at
+        """monotonic_s: a monotonic clock. step: the newest, infinite where none is known. trouble: why telemetry cannot be read at
         this tick, "" if it can. causes: machine to why its page could not be read, of those of which that is known."""
         if math.isnan(self._begun_s):
-            self._begun_s = steady_s
+            self._begun_s = monotonic_s
         machines = () if observation.job is None else observation.job.machines
         self._departures.note(observation)
-        self._silences.hear(steady_s, samples)
-        self._note_metrics(steady_s, samples)
-        found = self._unread(steady_s, trouble)
-        facts = self._facts(steady_s, observation, machines, step)
+        self._silences.hear(monotonic_s, samples)
+        self._note_metrics(monotonic_s, samples)
+        found = self._unread(monotonic_s, trouble)
+        facts = self._facts(monotonic_s, observation, machines, step)
         if self._told is None:
-            found += self._attach(steady_s, facts, observation.job, trouble)
+            found += self._attach(monotonic_s, facts, observation.job, trouble)
             self._newcomers.begin(self._silences.heard, _known(observation))
         else:
-            found += self._newcomers.look(steady_s, self._silences.heard, _known(observation))
-            found += self._changes(steady_s, facts, observation)
-            found += self._silences.look(steady_s, machines, causes) if not self._trouble else []
-        return [*found, *self._lateness(), *self._end(steady_s, observation)]
+            found += self._newcomers.look(monotonic_s, self._silences.heard, _known(observation))
+            found += self._changes(monotonic_s, facts, observation)
+            found += self._silences.look(monotonic_s, machines, causes) if not self._trouble else []
+        return [*found, *self._lateness(), *self._end(monotonic_s, observation)]
 
     def take_news(self) -> dict[str, Any]:
         """Beside the line that states what was attached, for the ledger: {attached: {machines, standbys, gpus}}; empty otherwise."""
@@ -98,17 +98,17 @@ class Attachment:
         late = f"the stamps of {_listed(new)} are up to {behind_s:.0f} s behind"
         return [f"{late}: its samples are read so much later, and a fault there is seen later"]
 
-    def _note_metrics(self, steady_s: float, samples: Iterable[Sample]) -> None:
+    def _note_metrics(self, monotonic_s: float, samples: Iterable[Sample]) -> None:
         for sample in samples:
             for name in sample.values:
                 if not is_spoken(name):
-                    self._seen_s[name] = steady_s
+                    self._seen_s[name] = monotonic_s
             self._follows = self._follows or _LOG_LINES in sample.values
 
-    def _facts(self, steady_s: float, observation: Observation, machines: Collection[str], step: float) -> _Facts:
+    def _facts(self, monotonic_s: float, observation: Observation, machines: Collection[str], step: float) -> _Facts:
         workers = [worker for view in observation.fleet.values() for worker in view.workers]
         kept_s = max(_KEPT_S, 5.0 * self._interval_s)
-        metrics = frozenset(name for name, seen_s in self._seen_s.items() if steady_s - seen_s < kept_s and name != _LOG_LINES)
+        metrics = frozenset(name for name, seen_s in self._seen_s.items() if monotonic_s - seen_s < kept_s and name != _LOG_LINES)
         steps = ""
         if any(worker.step is not None for worker in workers):
             steps = "its ranks' logs" if self._follows else "its ranks' heartbeats or logs"
@@ -117,17 +117,17 @@ class Attachment:
         heard = frozenset(machines) & self._silences.heard
         return _Facts(heard, sum(worker.rank is not None for worker in workers), metrics, steps)
 
-    def _attach(self, steady_s: float, facts: _Facts, job: JobView | None, trouble: str) -> list[str]:
+    def _attach(self, monotonic_s: float, facts: _Facts, job: JobView | None, trouble: str) -> list[str]:
         """Once everybody was heard, or has had the time for it."""
         machines = () if job is None else job.machines
-        waited_s = steady_s - self._begun_s
+        waited_s = monotonic_s - self._begun_s
         patience_s = min(_LONGEST_WAIT_S, max(_SETTLED_S, 3.0 * self._interval_s))
         ranks_are_there = facts.ranks or not self._has_agents
         whole = machines and len(facts.machines) == len(machines) and ranks_are_there and (facts.steps or waited_s >= 3.0)
         if not whole and waited_s < patience_s:
             return []
         self._told = facts
-        self._silences.begin(steady_s, machines)
+        self._silences.begin(monotonic_s, machines)
         if job is not None:
             self._news = {"attached": {"machines": list(machines), "standbys": list(job.standbys), "gpus": len(job.rank_machine)}}
         ranks = (
@@ -141,7 +141,7 @@ class Attachment:
             return f"no telemetry yet from {self._source}"
         return f"{len(facts.metrics)} metrics ({_families(facts.metrics)}) every {span_words(self._silences.usual_s)} from {self._source}"
 
-    def _changes(self, steady_s: float, facts: _Facts, observation: Observation) -> list[str]:
+    def _changes(self, monotonic_s: float, facts: _Facts, observation: Observation) -> list[str]:
         """In one line, once they have held for a while. Silent machines and a job that is gone have lines of their own."""
         reported = self._told
         if reported is None or observation.job is None or observation.job.phase != "running":
@@ -156,38 +156,38 @@ class Attachment:
         if not changes:
             self._next = None
         elif self._next is None or self._next[0] != facts:
-            self._next = facts, steady_s
-        elif steady_s - self._next[1] >= _SETTLED_S:
+            self._next = facts, monotonic_s
+        elif monotonic_s - self._next[1] >= _SETTLED_S:
             self._told, self._next = facts, None
             return [f"what is seen of {self._job} has changed: {'; '.join(changes)}"]
         return []
 
-    def _unread(self, steady_s: float, trouble: str) -> list[str]:
+    def _unread(self, monotonic_s: float, trouble: str) -> list[str]:
         """When it begins, every ten minutes as long as it lasts, and when it has been over for a while: half of the calls may fail."""
         if not trouble:
-            if not self._trouble or steady_s - self._failed_s < max(_SETTLED_S, 3.0 * self._interval_s):
+            if not self._trouble or monotonic_s - self._failed_s < max(_SETTLED_S, 3.0 * self._interval_s):
                 return []
             self._trouble = ""
-            self._silences.begin(steady_s, self._silences.heard)
+            self._silences.begin(monotonic_s, self._silences.heard)
             return [f"telemetry is read again, after {span_words(self._failed_s - self._trouble_s)} of errors"]
-        began, self._failed_s = not self._trouble, steady_s
-        self._trouble, self._trouble_s = trouble, steady_s if began else self._trouble_s
-        if not began and steady_s - self._said_s < _AGAIN_S:
+        began, self._failed_s = not self._trouble, monotonic_s
+        self._trouble, self._trouble_s = trouble, monotonic_s if began else self._trouble_s
+        if not began and monotonic_s - self._said_s < _AGAIN_S:
             return []
-        self._said_s = steady_s
-        since = "" if began else f" since {span_words(steady_s - self._trouble_s)}"
+        self._said_s = monotonic_s
+        since = "" if began else f" since {span_words(monotonic_s - self._trouble_s)}"
         return [f"telemetry cannot be read{since}, so nothing is concluded from it: {trouble}"]
 
-    def _end(self, steady_s: float, observation: Observation) -> list[str]:
+    def _end(self, monotonic_s: float, observation: Observation) -> list[str]:
         if observation.job is None or observation.job.phase != "recovering":
             self._gone_s, self.over = math.nan, False
             return []
         if math.isnan(self._gone_s):
-            self._gone_s = steady_s
-        if self.over or steady_s - self._gone_s < self.away_s:
+            self._gone_s = monotonic_s
+        if self.over or monotonic_s - self._gone_s < self.away_s:
             return []
         self.over = True
-        return [f"the job {self._job} is over: no process of it for {span_words(steady_s - self._gone_s)}; {self._departures.words()}"]
+        return [f"the job {self._job} is over: no process of it for {span_words(monotonic_s - self._gone_s)}; {self._departures.words()}"]
 
 
 def _known(observation: Observation) -> frozenset[str]:
@@ -250,44 +250,50 @@ class Silences:
     def usual_s(self) -> float:
         return max(self._interval_s, round(median(self._gap_s.values()))) if self._gap_s else self._interval_s
 
-    def hear(self, steady_s: float, samples: Iterable[Sample]) -> None:
+    def hear(self, monotonic_s: float, samples: Iterable[Sample]) -> None:
         """What a Prometheus says of its own scrape that failed is no word of the machine."""
         for machine in {sample.machine for sample in samples if not sample.values or not all(is_spoken(name) for name in sample.values)}:
             before_s = self._heard_s.get(machine)
-            if before_s is not None and machine not in self._told and steady_s > before_s:
-                known_s = self._gap_s.get(machine, steady_s - before_s)
-                self._gap_s[machine] = known_s + _FOLLOWS * (steady_s - before_s - known_s)
-            self._heard_s[machine] = steady_s
+            if before_s is not None and machine not in self._told and monotonic_s > before_s:
+                known_s = self._gap_s.get(machine, monotonic_s - before_s)
+                self._gap_s[machine] = known_s + _FOLLOWS * (monotonic_s - before_s - known_s)
+            self._heard_s[machine] = monotonic_s
 
-    def begin(self, steady_s: float, machines: Collection[str]) -> None:
+    def begin(self, monotonic_s: float, machines: Collection[str]) -> None:
         """No machine is silent before now: the watch attached, or the telemetry as a whole was out. One that was said to be silent before
         that is so until a sample of it comes."""
         for machine in machines:
             if machine in self._heard_s and machine in self._told:
                 continue
             if machine in self._heard_s:
-                self._heard_s[machine] = steady_s
+                self._heard_s[machine] = monotonic_s
             else:
-                self._waits_s[machine] = steady_s
+                self._waits_s[machine] = monotonic_s
                 self._told.add(machine)  # the line that stated what was attached to has named it
 
-    def look(self, steady_s: float, machines: Sequence[str], causes: Mapping[str, str]) -> list[str]:
+    def look(self, monotonic_s: float, machines: Sequence[str], causes: Mapping[str, str]) -> list[str]:
         """Lines to be said now. machines: those that should speak. causes: why one could not be read, where that is known."""
-        since_s = {machine: self._heard_s.get(machine, self._waits_s.setdefault(machine, steady_s)) for machine in machines}
-        silent = {machine for machine in machines if steady_s - since_s[machine] > self._patience_s(machine)}
+        since_s = {machine: self._heard_s.get(machine, self._waits_s.setdefault(machine, monotonic_s)) for machine in machines}
+        silent = {machine for machine in machines if monotonic_s - since_s[machine] > self._patience_s(machine)}
         back = sorted(self._told & set(machines) & self._heard_s.keys() - silent)
         new = sorted(silent - self._told)
         self._told = (self._told | silent) - set(back)
         found = [f"samples of {_listed(back)} come again"] if back else []
-        return [*found, *self._describe(steady_s, new, since_s, silent, causes, len(machines))] if new else found
+        return [*found, *self._describe(monotonic_s, new, since_s, silent, causes, len(machines))] if new else found
 
     def _patience_s(self, machine: str) -> float:
         return max(_SHORTEST_S, _INTERVALS * max(self._interval_s, self._gap_s.get(machine, 0.0)))
 
     def _describe(
-        self, steady_s: float, new: Sequence[str], since_s: Mapping[str, float], silent: Collection[str], causes: Mapping[str, str], of: int
+        self,
+        monotonic_s: float,
+        new: Sequence[str],
+        since_s: Mapping[str, float],
+        silent: Collection[str],
+        causes: Mapping[str, str],
+        of: int,
     ) -> list[str]:
-        longest_s = max(steady_s - since_s[machine] for machine in new)
+        longest_s = max(monotonic_s - since_s[machine] for machine in new)
         if len(silent) == of > 1:
             return [f"no machine has a sample for {longest_s:.0f} s: it is the monitoring that is out, until something else says so"]
         cause = next((f" ({causes[machine]})" for machine in new if machine in causes), "")

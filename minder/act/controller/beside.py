@@ -43,7 +43,7 @@ def quick_probes() -> tuple[str, ...]:
 class _Run:
     decision: Decision
     incident: str
-    begun_s: float  # by the steady clock
+    begun_s: float  # by the monotonic clock
     limit_s: float
     left: list[str]
     answers: dict[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Beside:
         named = dict.fromkeys([*(item.machine for item in decision.verdict.failures), *decision.verdict.machines])
         machines = [name for name in named if name in self._fleet.machines][:_MOST_MACHINES]
         if "probes" in decision.beside and machines:
-            self._run = _Run(decision, incident, self._clock.steady_s(), self._limit_s(decision), machines)
+            self._run = _Run(decision, incident, self._clock.monotonic_s(), self._limit_s(decision), machines)
 
     def tick(self) -> None:
         run = self._run
@@ -73,7 +73,7 @@ class Beside:
         for machine, answer in self._fleet.probes(dict.fromkeys(run.left, self._order(run)), "agent").items():
             self._hear(run, machine, answer)
         run.left = [name for name in run.left if name not in run.answers]
-        if not run.left or self._clock.steady_s() - run.begun_s > run.limit_s + _GRACE_S:
+        if not run.left or self._clock.monotonic_s() - run.begun_s > run.limit_s + _GRACE_S:
             self._run = None
             self._settle(run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from minder.act.actuators.contract import Engine, EngineSnapshot
 from minder.act.controller.engine_watch import EngineWatch
@@ -30,6 +30,7 @@ from minder.wire.fleet import Fleet
 
 __all__ = [
     "ContextMaker",
+    "Sources",
     "context_maker",
     "isolated_group",
     "standing_of",
@@ -48,16 +49,20 @@ def isolated_group(topology: Topology, config: PolicyConfig) -> int:
     return topology.largest_group(min(breaker_limit(config, machines), machines // 2))
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a context is read from: what the job is doing, who answers, what happened."""
+
+    tracker: JobTracker
+    fleet: Fleet
+    ledger: Ledger
+
+
 def context_maker(
-    name: str,
-    topology: Topology,
-    config: PolicyConfig,
-    sources: tuple[JobTracker, Fleet, Ledger],
-    watched: WatchedJob | None,
-    work: JobWork,
+    name: str, topology: Topology, config: PolicyConfig, sources: Sources, watched: WatchedJob | None, work: JobWork
 ) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
-    tracker, fleet, ledger = sources
+    tracker, fleet, ledger = sources.tracker, sources.fleet, sources.ledger
     domains, group = topology.domains, isolated_group(topology, config)
     proofs = Proofs(ledger)
     offered = _Offered(fleet, topology.parallelism)

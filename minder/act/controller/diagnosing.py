@@ -172,8 +172,8 @@ class Diagnosing(Hold[_Run]):
         if not why:
             run.troubled_s.pop(machine, None)
             return
-        since_s = run.troubled_s.setdefault(machine, self._clock.steady_s())
-        if self._clock.steady_s() - since_s > _PATIENCE_S:
+        since_s = run.troubled_s.setdefault(machine, self._clock.monotonic_s())
+        if self._clock.monotonic_s() - since_s > _PATIENCE_S:
             run.untested[machine] = why
 
     def _end_round(self, run: _Run) -> None:

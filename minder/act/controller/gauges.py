@@ -173,12 +173,12 @@ class Gauges:
         )
         yield _gauge("undecided", "Conclusions that wait for a decision or for the ledger.", waiting)
         newest_s = max(measures.newest_sample_s.values(), default=-math.inf)
-        steady_s = self._sight.clock.steady_s()
-        unseen = measures.telemetry_s is not None and steady_s - measures.telemetry_s > self._sight.silent_s
+        monotonic_s = self._sight.clock.monotonic_s()
+        unseen = measures.telemetry_s is not None and monotonic_s - measures.telemetry_s > self._sight.silent_s
         failing = set(measures.shown.get("failing", ()))
         degraded = {
             **{part: part in failing for part in (*_STAGES, *measures.parts, *failing)},
-            "clock": measures.clock_set_s is not None and steady_s - measures.clock_set_s < _CLOCK_TOLD_S,
+            "clock": measures.clock_set_s is not None and monotonic_s - measures.clock_set_s < _CLOCK_TOLD_S,
             "ledger": self._left is None or bool(measures.shown.get("unwritten")),
             "telemetry": measures.shown_s is not None and (unseen or now_s - newest_s > self._sight.silent_s),
             "refused": bool(self._sight.refusals()),

@@ -37,21 +37,21 @@ class ClockSteps:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._difference_s = clock.now_s() - clock.steady_s()
+        self._difference_s = clock.now_s() - clock.monotonic_s()
         self._noticed_s = -math.inf
 
     def look(self) -> float:
         """Seconds that the wall clock was set forward (negative: back) since the last call; 0.0 if it was not."""
-        now_s = self._clock.now_s() - self._clock.steady_s()
+        now_s = self._clock.now_s() - self._clock.monotonic_s()
         moved_s, self._difference_s = now_s - self._difference_s, now_s
         if abs(moved_s) <= _NOTICED_S:
             return 0.0
-        self._noticed_s = self._clock.steady_s()
+        self._noticed_s = self._clock.monotonic_s()
         return moved_s
 
     @property
     def settling(self) -> bool:
-        return self._clock.steady_s() - self._noticed_s < _SETTLE_S
+        return self._clock.monotonic_s() - self._noticed_s < _SETTLE_S
 
     def move(self, signals: Iterable[Signal], by_s: float) -> list[Signal]:
         """Signals that were dated just before the step, dated by the new clock; those that were dated after it stay."""

@@ -44,7 +44,7 @@ class Suspends(Protocol):
 @dataclass(slots=True)
 class Held:
     """One operation that holds a job. items: what it answers, decided on again afterwards. event_id, since_s: of its intent. begun_s: by
-    the steady clock. over: the result is in the ledger. given: its items were taken."""
+    the monotonic clock. over: the result is in the ledger. given: its items were taken."""
 
     decision: Decision
     incident: str
@@ -152,7 +152,7 @@ class Hold(ABC, Generic[Run]):
 
     def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
         """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
-        self._run = self._new_run(decision, list(items), incident, self._held.intent(decision.operation_id), self._clock.steady_s())
+        self._run = self._new_run(decision, list(items), incident, self._held.intent(decision.operation_id), self._clock.monotonic_s())
 
     def take_up(self) -> str:
         """What an earlier controller had begun; one line, "" for nothing."""
@@ -161,7 +161,7 @@ class Hold(ABC, Generic[Run]):
             return ""
         decision, incident = from_json(Decision, intent.payload["decision"]), str(intent.incident)
         passed_s = min(max(0.0, self._clock.now_s() - intent.time_s), self.limit_s)
-        run = self._run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.steady_s() - passed_s)
+        run = self._run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.monotonic_s() - passed_s)
         if self._ledger.result(run.operation_id) is not None:
             self._settle_again(run)
             return f"{self._state.name}: its {self._what} had come to an end; what was found is decided on"
@@ -229,4 +229,4 @@ class Hold(ABC, Generic[Run]):
         return run
 
     def _passed_s(self, run: Run) -> float:
-        return self._clock.steady_s() - run.begun_s
+        return self._clock.monotonic_s() - run.begun_s

@@ -28,7 +28,7 @@ class Measures:
         self.shown_s: float | None = None
         self.parts: tuple[str, ...] = ()  # the verdict rules, by the names of their parts: their counters are there from 0 on
         self.newest_sample_s: dict[str, float] = {}
-        self.telemetry_s: float | None = None  # by the steady clock: when a row of a window last held any machine
+        self.telemetry_s: float | None = None  # by the monotonic clock: when a row of a window last held any machine
         self.clock_set_s: float | None = None  # by the same: when the wall clock was last set
         self._verdicts = self._counter("verdicts", "Verdicts concluded, those that close an episode too.", "kind", "tier", "cause")
         self._decisions = self._counter("decisions", "Decisions of the policy, by what they do and why.", "action", "reason")
@@ -60,15 +60,15 @@ class Measures:
         for sample in samples:
             newest[sample.machine] = max(sample.time_s, newest.get(sample.machine, sample.time_s))
 
-    def aligned(self, window: Window | None, steady_s: float) -> None:
+    def aligned(self, window: Window | None, monotonic_s: float) -> None:
         """What the detector will see: samples whose stamps are far from our clock reach no window."""
         if window is not None and window.present_TM.any():
-            self.telemetry_s = steady_s
+            self.telemetry_s = monotonic_s
 
-    def move(self, by_s: float, steady_s: float) -> None:
+    def move(self, by_s: float, monotonic_s: float) -> None:
         """The wall clock was set forward by so much."""
         self.newest_sample_s = {machine: time_s + by_s for machine, time_s in self.newest_sample_s.items()}
-        self.clock_set_s = steady_s
+        self.clock_set_s = monotonic_s
 
     def concluded(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:

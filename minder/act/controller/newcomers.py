@@ -25,14 +25,14 @@ class Newcomers:
         self._named |= set(named)
         self._of_job_alone = set(heard) <= self._named
 
-    def look(self, steady_s: float, heard: Collection[str], named: Collection[str]) -> list[str]:
-        """Lines to be said now; steady_s: a monotonic clock. One that leaves and comes again is said once."""
+    def look(self, monotonic_s: float, heard: Collection[str], named: Collection[str]) -> list[str]:
+        """Lines to be said now; monotonic_s: a monotonic clock. One that leaves and comes again is said once."""
         self._named |= set(named)
         if not self._of_job_alone:
             return []
         new = set(heard) - self._named - self._said
-        self._since_s = {machine: self._since_s.get(machine, steady_s) for machine in new}
-        if not new or steady_s - max(self._since_s.values()) < _SETTLED_S:
+        self._since_s = {machine: self._since_s.get(machine, monotonic_s) for machine in new}
+        if not new or monotonic_s - max(self._since_s.values()) < _SETTLED_S:
             return []
         self._said |= new
         shown = ", ".join(sorted(new)[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else "")

@@ -123,8 +123,8 @@ class PairRounds:
         if not why:
             self._troubled_s.pop(machine, None)
             return
-        since_s = self._troubled_s.setdefault(machine, self._clock.steady_s())
-        if self._clock.steady_s() - since_s > _PATIENCE_S:
+        since_s = self._troubled_s.setdefault(machine, self._clock.monotonic_s())
+        if self._clock.monotonic_s() - since_s > _PATIENCE_S:
             self._heard[machine] = why
 
 

@@ -143,7 +143,7 @@ class Pool:
 
     def _tell(self) -> None:
         """What keeps a machine out that a person ordered in is said once, and again when it changes. Ages grow: they are no change."""
-        ordered, now_s = self._ordered(), self._clock.steady_s()
+        ordered, now_s = self._ordered(), self._clock.monotonic_s()
         self._said = {machine: said for machine, said in self._said.items() if machine in ordered}
         for machine, why in ordered.items():
             kind, said = _NUMBERS.sub("", why), self._said.get(machine)
@@ -160,7 +160,7 @@ class Pool:
 class _Order:
     operation_id: str
     machine: str
-    asked_s: float | None = None  # by the steady clock
+    asked_s: float | None = None  # by the monotonic clock
     why: str = ""  # what keeps the machine from being a standby
 
 
@@ -221,7 +221,7 @@ class Returns:
     def _may_ask(self, order: _Order, view: MachineView) -> bool:
         """A launcher that answers and has a worker that ended. One that was started anew has started its workers by itself."""
         heard = view.launcher_age_s is not None and view.launcher_age_s <= _ANSWERS_S
-        due = order.asked_s is None or self._clock.steady_s() - order.asked_s >= _ASK_AGAIN_S
+        due = order.asked_s is None or self._clock.monotonic_s() - order.asked_s >= _ASK_AGAIN_S
         return heard and due and any(worker.state in _STOPPED for worker in view.workers)
 
     def _ask(self, order: _Order) -> str:
@@ -237,7 +237,7 @@ class Returns:
         }
         self._ledger.intend(order.operation_id, {"action": "rejoin", "machines": [order.machine]}, job=self._state.name)
         self._ledger.check_fence()
-        order.asked_s = self._clock.steady_s()
+        order.asked_s = self._clock.monotonic_s()
         answer = self._fleet.post_workers({order.machine: body}, timeout_s=2.0)[order.machine]
         return str(answer) if isinstance(answer, WireError) else ""
 
@@ -350,12 +350,12 @@ class Joins:
         except MinderError as error:
             self._finish(join, "failed", str(error))
             return
-        self._open[join.machine] = (join, self._clock.steady_s())
+        self._open[join.machine] = (join, self._clock.monotonic_s())
 
     def _turn(self, join: Join, since_s: float) -> None:
         wrong, why = self._look(join)
         self._why[join.machine] = why
-        if not wrong and why and self._clock.steady_s() - since_s > _JOINS_WITHIN_S:
+        if not wrong and why and self._clock.monotonic_s() - since_s > _JOINS_WITHIN_S:
             wrong = f"{why}, for an hour: order it again"
         if wrong:
             self._fleet.remove(join.machine)

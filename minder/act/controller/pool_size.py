@@ -69,30 +69,33 @@ class PoolSize:
 
     def __init__(
         self,
-        sources: tuple[JobState, Ledger, Clock],
+        state: JobState,
+        ledger: Ledger,
+        clock: Clock,
         domains: Mapping[str, Mapping[str, str]],
         config: PoolConfig | None = None,
+        *,
         work: EngineWork | None = None,
         least: int | None = None,
     ) -> None:
-        self._state, self._ledger, self._clock = sources
+        self._state, self._ledger, self._clock = state, ledger, clock
         self._domains, self._config, self._work, self._least = domains, config or PoolConfig(), work, least
         self._fold, self._since_id = FailureFold(), 0
         self._read_s = -math.inf
         self._need: PoolNeed | None = None
-        self._short_s: float | None = None  # by the steady clock: since when standbys are missing without a break
+        self._short_s: float | None = None  # by the monotonic clock: since when standbys are missing without a break
         self._asked = 0  # the generation that the engine was asked in
 
     def tick(self, ready: int) -> None:
         """ready: standbys that could take a place now."""
-        steady_s = self._clock.steady_s()
+        monotonic_s = self._clock.monotonic_s()
         if not self._state.rank_machine:
             return
-        if self._need is None or steady_s - self._read_s >= _READ_AGAIN_S:
-            self._need, self._read_s = self._count(), steady_s
+        if self._need is None or monotonic_s - self._read_s >= _READ_AGAIN_S:
+            self._need, self._read_s = self._count(), monotonic_s
         missing = self._need.wanted - ready
-        self._short_s = None if missing <= 0 else steady_s if self._short_s is None else self._short_s
-        if self._short_s is not None and steady_s - self._short_s >= _SHORT_S:
+        self._short_s = None if missing <= 0 else monotonic_s if self._short_s is None else self._short_s
+        if self._short_s is not None and monotonic_s - self._short_s >= _SHORT_S:
             self._ask(missing)
 
     def status(self, ready: int) -> dict[str, Any] | None:

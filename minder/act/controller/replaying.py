@@ -192,10 +192,10 @@ class Replaying(Hold[_Run]):
             self._state.lent_generation = max(self._state.lent_generation, own[1])
         placed = {group.name: group.rank_machine for group in phase.groups}
         plans = self._groups.open_groups(f"{run.operation_id}/{phase.number}", placed, after, meetings)
-        return _Phase(phase, plans, self._clock.steady_s(), max(_LEAST_PHASE_S, self._left_s(run) / 2))
+        return _Phase(phase, plans, self._clock.monotonic_s(), max(_LEAST_PHASE_S, self._left_s(run) / 2))
 
     def _ask(self, run: _Run, at: _Phase) -> None:
-        if self._clock.steady_s() - at.begun_s > at.limit_s + _LATE_S:
+        if self._clock.monotonic_s() - at.begun_s > at.limit_s + _LATE_S:
             left = [name for name in at.machines if name not in at.answers]
             at.silent |= {name: f"nothing came back within {at.limit_s:.0f} s" for name in left if name not in at.silent}
         else:
@@ -237,8 +237,8 @@ class Replaying(Hold[_Run]):
         if not isinstance(answer, WireError) and answer.get("state") == "refused":
             why = str(answer.get("detail") or "its launcher refuses")
         if why:
-            since_s = at.troubled_s.setdefault(machine, self._clock.steady_s())
-            if self._clock.steady_s() - since_s > _PATIENCE_S:
+            since_s = at.troubled_s.setdefault(machine, self._clock.monotonic_s())
+            if self._clock.monotonic_s() - since_s > _PATIENCE_S:
                 at.silent[machine] = why
             return
         at.troubled_s.pop(machine, None)

@@ -38,18 +38,18 @@ class StepSight:
         self._lines: dict[str, float] = {}
         self._lines_before: dict[str, float] = {}
 
-    def look(self, steady_s: float, observation: Observation, step: float, samples: Sequence[Sample]) -> str:
-        """What is to be said now, "" for nothing. steady_s: the steady clock; step: the newest, infinite where none is known."""
+    def look(self, monotonic_s: float, observation: Observation, step: float, samples: Sequence[Sample]) -> str:
+        """What is to be said now, "" for nothing. monotonic_s: by the monotonic clock; step: the newest, infinite where none is known."""
         self._count(samples)
         generation = -1 if observation.job is None else observation.job.generation
         if generation != self._generation:
             self._lines_before = {} if self._generation < 0 else dict(self._lines)
             self._generation, self._since_s, self.trouble = generation, math.nan, ""
         if math.isnan(self._since_s) and _at_work(observation):
-            self._since_s = steady_s
+            self._since_s = monotonic_s
         if math.isfinite(step):
             return self._clear(step)
-        if self.trouble or not steady_s - self._since_s >= _SAID_AFTER_S:
+        if self.trouble or not monotonic_s - self._since_s >= _SAID_AFTER_S:
             return ""
         self.trouble = self._describe()
         return self.trouble
@@ -105,7 +105,7 @@ class SightNotes:
 
     def note_unjudged(self) -> None:
         """That a machine's telemetry is not believed is said as it begins: somewhere an exporter is broken, or a clock is off."""
-        now_s = self._clock.steady_s()
+        now_s = self._clock.monotonic_s()
         for machine, why in self.unjudged().items():
             if now_s - self._unjudged_s.get(machine, -math.inf) >= _ALARMS_S:
                 self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": f"{machine}: {why}"})
@@ -115,7 +115,7 @@ class SightNotes:
     def note_alarm(self) -> None:
         """That the job's pace is unusual is noted as it begins, and names no machine: rules do, of what they then see. On the console one
         of a kind in ten minutes is enough."""
-        alarm, now_s = self._stages.alarm(), self._clock.steady_s()
+        alarm, now_s = self._stages.alarm(), self._clock.monotonic_s()
         if alarm and not self._tick.alarm:
             self._tick.backlog.tell(kinds.NOTE, {"text": alarm})
             kind = alarm.partition(":")[0]
@@ -126,7 +126,7 @@ class SightNotes:
 
     def note_steps(self, observation: Observation, samples: Sequence[Sample]) -> None:
         """That no step is read is said once a generation, with its remedy, and so is its end."""
-        said = self.steps.look(self._clock.steady_s(), observation, self._stages.tracker.steps.step, samples)
+        said = self.steps.look(self._clock.monotonic_s(), observation, self._stages.tracker.steps.step, samples)
         if said:
             self._tick.backlog.tell(kinds.NOTE, {"text": said})
             self.on_say(said)
@@ -137,7 +137,7 @@ class SightNotes:
         if stages.attachment is None or self._clock_steps.settling:
             return
         trouble = self._tick.failing.get("telemetry", "")
-        now_s, step = self._clock.steady_s(), stages.tracker.steps.step
+        now_s, step = self._clock.monotonic_s(), stages.tracker.steps.step
         for said in stages.attachment.look(now_s, observation, samples, step, trouble, stages.unread()):
             self._tick.backlog.tell(kinds.NOTE, {"text": said, **stages.attachment.take_news()})
             self.on_say(said)

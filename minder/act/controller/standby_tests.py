@@ -86,7 +86,7 @@ class StandbyTests:
         self._wanted = wanted
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="minder-standby")
         self._tests: dict[str, _Test] = {}
-        self._tried_s: dict[str, float] = {}  # by the steady clock
+        self._tried_s: dict[str, float] = {}  # by the monotonic clock
         self._count = 0
         self.on_say: Callable[[str], None] = lambda text: None
 
@@ -105,8 +105,8 @@ class StandbyTests:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _is_due(self, machine: str) -> bool:
-        tried_s, last_s, steady_s = self._tried_s.get(machine), self._proofs.of(machine).time_s, self._clock.steady_s()
-        if tried_s is not None and steady_s - tried_s < min(_AGAIN_S, self._wanted.every_s):
+        tried_s, last_s, monotonic_s = self._tried_s.get(machine), self._proofs.of(machine).time_s, self._clock.monotonic_s()
+        if tried_s is not None and monotonic_s - tried_s < min(_AGAIN_S, self._wanted.every_s):
             return False
         if last_s is not None and 0.0 <= self._clock.now_s() - last_s < self._wanted.every_s:
             return False
@@ -114,11 +114,11 @@ class StandbyTests:
 
     def _begin(self, machine: str) -> None:
         self._count += 1
-        self._tried_s[machine] = self._clock.steady_s()
+        self._tried_s[machine] = self._clock.monotonic_s()
         operation = f"standby-{self._state.name}-{machine}-{int(self._clock.now_s())}-{self._count}"
         orders = [{"id": name, "sha256": program.sha256} for name, program in find_programs(self._wanted.probes).items()]
         body = {"operation": operation, "beside": True, "probes": orders}
-        self._tests[machine] = _Test(machine, body, self._clock.steady_s(), self._ask(machine, body))
+        self._tests[machine] = _Test(machine, body, self._clock.monotonic_s(), self._ask(machine, body))
 
     def _ask(self, machine: str, body: Mapping[str, Any]) -> Future[dict[str, Mapping[str, Any] | WireError]]:
         self._ledger.check_fence()  # the leader's machines: who leads no longer asks them for nothing
@@ -127,15 +127,15 @@ class StandbyTests:
     def _turn(self, test: _Test) -> None:
         error = test.asked.exception()
         answer = test.asked.result().get(test.machine) if error is None else None
-        steady_s = self._clock.steady_s()
+        monotonic_s = self._clock.monotonic_s()
         if isinstance(answer, Mapping):
-            test.heard_s = steady_s
+            test.heard_s = monotonic_s
             if answer.get("state") != "running":
                 del self._tests[test.machine]
                 if answer.get("state") == "done":
                     self._conclude(test.machine, answer)
                 return
-        if test.machine in self._state.rank_machine.values() or steady_s - test.heard_s > _PATIENCE_S or "HTTP 4" in str(answer):
+        if test.machine in self._state.rank_machine.values() or monotonic_s - test.heard_s > _PATIENCE_S or "HTTP 4" in str(answer):
             del self._tests[test.machine]
             return
         test.asked = self._ask(test.machine, test.body)

@@ -223,7 +223,7 @@ class Controller:
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "clock", "detail": detail})
             self._tick.move(moved_s)
             self.state.generation_start_s += moved_s
-            self._stages.measures.move(moved_s, self._clock.steady_s())
+            self._stages.measures.move(moved_s, self._clock.monotonic_s())
             self._work_rate.move(moved_s)
             if self._stages.hung is not None:
                 self._stages.hung.move(moved_s)
@@ -238,9 +238,9 @@ class Controller:
         followed by the next after a short pause: telemetry that came meanwhile is read then, no tick is made up for."""
         self._tick.planned_s = interval_s
         while not stopping.is_set() and self.state.phase not in ("finished", "failed"):
-            begun_s = self._clock.steady_s()
+            begun_s = self._clock.monotonic_s()
             self._step_or_wait()
-            self._tick.took_s = self._clock.steady_s() - begun_s
+            self._tick.took_s = self._clock.monotonic_s() - begun_s
             woken = wake.wait(max(interval_s - self._tick.took_s, _LEAST_PAUSE * interval_s))
             wake.clear()
             if woken:
@@ -359,7 +359,7 @@ class Controller:
     def _align(self, samples: Sequence[Sample], now_s: float) -> Window | None:
         self._stages.windows.push([sample for sample in samples if sample.time_s < now_s + _AHEAD_S])
         window = self._stages.windows.pop(now_s)
-        self._stages.measures.aligned(window, self._clock.steady_s())
+        self._stages.measures.aligned(window, self._clock.monotonic_s())
         for note in self._stages.windows.notes():
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": note})
         return window

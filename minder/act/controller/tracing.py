@@ -40,7 +40,7 @@ class StepTraces:
         self._generation: int | None = None
         self._window = TraceWindow()
         self._next: dict[str, tuple[float, int]] = {}  # machine to the process that answered, and the number to ask it for
-        self._due_s = self._study_due_s = -math.inf  # of the steady clock
+        self._due_s = self._study_due_s = -math.inf  # of the monotonic clock
 
     def ask(self, job: JobView | None, step_s: float, slow_since_s: float | None) -> None:
         """Start a look, if one is due. step_s: a usual step, NaN if unknown. slow_since_s: since when the job is slower than usual."""

@@ -63,7 +63,7 @@ class _Delivery:
 @dataclass(slots=True)
 class _Warming:
     operation_id: str
-    end_s: float  # of the steady clock
+    end_s: float  # of the monotonic clock
     asked: Future[Mapping[str, Any]] | None = None
     over: bool = False
 
@@ -107,7 +107,7 @@ class Updating:
         if order is None or order.state != "asked" or self._state.phase not in ("starting", "running"):
             return
         machines = frozenset(self._state.rank_machine.values())
-        if self._delivery is None and machines and self._clock.steady_s() >= self._again_s:
+        if self._delivery is None and machines and self._clock.monotonic_s() >= self._again_s:
             version = self._fold.versions[order.to]
             answers = self._threads.submit(self._deliver, version, machines, 60.0)
             self._delivery = _Delivery(order.operation_id, machines, answers)
@@ -135,7 +135,7 @@ class Updating:
     def _warmed(self, order: Order) -> bool:
         """Whether processes of an urgent version wait beside the ranks, or have had their time: the job stands only for the exchange. A
         version whose processes end by themselves fails before anything was stopped."""
-        now_s = self._clock.steady_s()
+        now_s = self._clock.monotonic_s()
         if not order.urgent or self._config.dry_run:
             return True
         if self._warming is None or self._warming.operation_id != order.operation_id:
@@ -320,7 +320,7 @@ class Updating:
         if why := _refusals(answers):
             self._fail(order, why)
         elif any(isinstance(answer, WireError) for answer in answers.values()) or delivery.machines - set(answers):
-            self._again_s = self._clock.steady_s() + _AGAIN_S
+            self._again_s = self._clock.monotonic_s() + _AGAIN_S
         else:
             payload = {"machines": sorted(delivery.machines)}
             self._ledger.append(kinds.UPDATE_READY, payload, job=self._state.name, operation_id=order.operation_id)

@@ -52,11 +52,11 @@ def await_waiting(
     fleet: Fleet, machines: Iterable[str], deadline_s: float, clock: Clock, *, give_up: Callable[[], bool] = lambda: False
 ) -> list[str]:  # fmt: skip
     """Wait until the workers of these machines stand at the barrier. Returns those that do not at the deadline (seconds)."""
-    wanted, end_s = list(machines), clock.steady_s() + deadline_s
+    wanted, end_s = list(machines), clock.monotonic_s() + deadline_s
     while True:
         views = fleet.views()
         late = [machine for machine in wanted if not is_waiting(views.get(machine), clock.now_s())]
-        if not late or clock.steady_s() > end_s or give_up():
+        if not late or clock.monotonic_s() > end_s or give_up():
             return late
         clock.sleep(_POLL_S * 2)
 
@@ -97,11 +97,11 @@ def start_generation(
     """Tell every machine its ranks and wait until all its workers run them. Idempotent: the launchers know the operation. deadlines_s: of a
     machine that shows nothing of them, and of one whose workers are on their way. deliver: brings the generation's code to launchers that
     do not have it, and returns machine to why it cannot."""
-    started_s = clock.steady_s()
+    started_s = clock.monotonic_s()
     telling = _Telling(fleet, plan, clock, grace_s, deliver)
     telling.tell(plan.machines)
     while pending := telling.pending():
-        waited_s = clock.steady_s() - started_s
+        waited_s = clock.monotonic_s() - started_s
         if waited_s >= _ENDS_S and 2 * len(pending) < len(plan.machines) and set(pending) <= set(telling.ending()):
             break
         if waited_s >= deadlines_s[0] and (waited_s >= max(deadlines_s) or set(pending) - set(telling.late())):
@@ -110,7 +110,7 @@ def start_generation(
         if telling.pending():
             clock.sleep(_POLL_S)
             telling.tell(telling.untold())
-    waited_s = clock.steady_s() - started_s
+    waited_s = clock.monotonic_s() - started_s
     late = telling.late()
     excused = late if 2 * len(late) > len(plan.machines) or waited_s < max(deadlines_s) else []
     for machine in telling.pending():
@@ -138,7 +138,7 @@ class _Telling:
             return
         without = {} if self._deliver is None else self._deliver(list(requests))
         answers = without | self._fleet.post_workers({machine: body for machine, body in requests.items() if machine not in without})
-        now_s, views = self._clock.steady_s(), self._fleet.views()
+        now_s, views = self._clock.monotonic_s(), self._fleet.views()
         for machine, answer in answers.items():
             self._ordered_s[machine] = now_s
             self.errors.pop(machine, None)
@@ -178,7 +178,7 @@ class _Telling:
 
     def untold(self) -> list[str]:
         """Of those the ones that gave no answer, and launchers that got their ranks and forgot them: their workers wait without a rank."""
-        views, now_s = self._fleet.views(), self._clock.steady_s()
+        views, now_s = self._fleet.views(), self._clock.monotonic_s()
         due = [machine for machine in self.pending() if now_s - self._ordered_s[machine] >= _TELL_AGAIN_S]
         return [machine for machine in due if machine in self.errors or is_unmanned(views.get(machine))]
 

@@ -12,13 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from minder.model.errors import BadInputError
 from minder.model.topology import Parallelism, Topology
 
 __all__ = ["ReplayGroup", "ReplayLayout", "choose_k", "fewer_layers", "lay_out"]
 
-Place = tuple[int, int, int, int, int]  # expert group, stage, expert, context, tensor: what a rank is to the model
+
+class Place(NamedTuple):
+    """What a rank is to the model."""
+
+    expert_group: int
+    stage: int
+    expert: int
+    context: int
+    tensor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +138,4 @@ def _divisors(number: int) -> list[int]:
 def _place(parallelism: Parallelism, rank: int) -> Place:
     at = parallelism.coordinates(rank)
     replica, expert = divmod(at["dp"], parallelism.expert)
-    return (replica, at["pp"], expert, at["cp"], at["tp"])
+    return Place(replica, at["pp"], expert, at["cp"], at["tp"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minder.diagnose.flight_recorder.culprits import break_cycle, final_sets, is_deadlock
 from minder.diagnose.flight_recorder.lateness import Late, late_in_last, stragglers
@@ -65,8 +65,8 @@ def analyse(collection: Collection) -> Analysis:
     progress = follow(collection)
     mismatches = find_mismatches(collection, progress)
     case = _Case(collection, progress, mismatches, build_waits(collection, progress, mismatches))
-    blamed, undecided, locked = _ends(case)
-    blamed = _without_needless_missing(case, blamed)
+    ends = _ends(case)
+    blamed, undecided, locked = _without_needless_missing(case, ends.blamed), ends.undecided, ends.locked
     old = sorted(set(blamed) & collection.stale)
     blamed = {rank: waits for rank, waits in blamed.items() if rank not in collection.stale}
     if old and not blamed:
@@ -78,9 +78,16 @@ def analyse(collection: Collection) -> Analysis:
     return _nobody_waited_for(case, undecided, locked)
 
 
-def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int], list[int]]:
-    """Ranks at the ends of the chains with the waits for them, ranks at ends where none can be named, and those of them that wait for
-    one another in collectives of which each comes first."""
+class _Ends(NamedTuple):
+    """Ranks at the ends of the chains of waits. blamed: with the waits for them. undecided: where none can be named; locked: those of
+    them that wait for one another in collectives of which each comes first."""
+
+    blamed: dict[int, list[Wait]]
+    undecided: list[int]
+    locked: list[int]
+
+
+def _ends(case: _Case) -> _Ends:
     blamed: dict[int, list[Wait]] = {}
     undecided: list[int] = []
     locked: list[int] = []
@@ -94,7 +101,7 @@ def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int], list[int]]:
                 blamed[rank] = waits
         undecided += [] if named else ranks
         locked += ranks if not named and is_deadlock(case.progress, case.graph, ranks) else []
-    return blamed, undecided, locked
+    return _Ends(blamed, undecided, locked)
 
 
 def _lags_in_its_stall(case: _Case, rank: int, waits: Sequence[Wait]) -> bool:
@@ -179,8 +186,16 @@ def _uses_p2p(case: _Case, group: int) -> bool:
     return bool(pending) and all(op.kind != COLLECTIVE for op in pending) and any(track.p2p_enqueued for track in tracks)
 
 
-def _counters(case: _Case, rank: int, group: int) -> tuple[int | None, int | None, int | None, int | None]:
+class _Counters(NamedTuple):
     """The rank's and its peers' last enqueued and completed, in the kind of operation that the group waits in."""
+
+    enqueued: int | None
+    completed: int | None
+    peers_enqueued: int | None
+    peers_completed: int | None
+
+
+def _counters(case: _Case, rank: int, group: int) -> _Counters:
     p2p = _uses_p2p(case, group)
     own: tuple[int | None, int | None] = (None, None)
     enqueued: list[int] = []
@@ -192,13 +207,13 @@ def _counters(case: _Case, rank: int, group: int) -> tuple[int | None, int | Non
         else:
             enqueued += [pair[0]] if pair[0] is not None else []
             completed += [pair[1]] if pair[1] is not None else []
-    return *own, max(enqueued, default=None), max(completed, default=None)
+    return _Counters(*own, max(enqueued, default=None), max(completed, default=None))
 
 
 def _behind(case: _Case, rank: int, group: int) -> int | None:
     """By how many operations the rank is behind its peers in a group."""
-    enqueued, _, peers, _ = _counters(case, rank, group)
-    return None if enqueued is None or peers is None else peers - enqueued
+    found = _counters(case, rank, group)
+    return None if found.enqueued is None or found.peers_enqueued is None else found.peers_enqueued - found.enqueued
 
 
 def _confidence(case: _Case, rank: int, cause: Cause, waits: Sequence[Wait]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -121,9 +122,15 @@ def _clock_offsets(created_SR: np.ndarray, completed_SR: np.ndarray) -> np.ndarr
     return np.zeros(created_SR.shape[1])
 
 
-def _times(collection: Collection, progress: Progress, number: int, until: int | None = None) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Ranks that have a dump, and when each created and completed the group's collectives: [S, R] in ns, 0 where not noted. Newest
-    last."""
+class _Times(NamedTuple):
+    """Ranks that have a dump, and when each created and completed the group's collectives: in ns, 0 where not noted, newest last."""
+
+    ranks: list[int]
+    created_SR: np.ndarray
+    completed_SR: np.ndarray
+
+
+def _times(collection: Collection, progress: Progress, number: int, until: int | None = None) -> _Times:
     tracks = progress.tracks[number]
     members = {}
     for rank, track in tracks.items():
@@ -134,7 +141,7 @@ def _times(collection: Collection, progress: Progress, number: int, until: int |
         members[rank] = (dump.sequence_E[rows], dump.created_E[rows], dump.completed_E[rows])
     known = [np.unique(sequences) for sequences, _, _ in members.values()]
     if not known:
-        return [], np.zeros((0, 0)), np.zeros((0, 0))
+        return _Times([], np.zeros((0, 0)), np.zeros((0, 0)))
     common = known[0]
     for sequences in known[1:]:
         common = np.intersect1d(common, sequences, assume_unique=True)
@@ -143,7 +150,7 @@ def _times(collection: Collection, progress: Progress, number: int, until: int |
     for column, (sequences, created, completed) in enumerate(members.values()):
         place = np.searchsorted(sequences, common)
         created_SR[:, column], completed_SR[:, column] = created[place], completed[place]
-    return list(members), created_SR, completed_SR
+    return _Times(list(members), created_SR, completed_SR)
 
 
 def _peers(collection: Collection, progress: Progress) -> dict[int, set[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from minder.diagnose.stacks.finding import Accused, Finding, Group
 from minder.diagnose.stacks.outside import beside, judge_crowd, judge_duty, judge_idle, judge_outsiders, judge_states, spare_where_most_idle
@@ -18,7 +19,7 @@ from minder.diagnose.stacks.scene import Member, Scene, is_at_work, set_scene
 from minder.diagnose.stacks.sites import judge_sites
 from minder.model.topology import Topology
 
-__all__ = ["ROUNDS", "analyse", "analyse_captures", "judge_round", "vote"]
+__all__ = ["ROUNDS", "Vote", "analyse", "analyse_captures", "judge_round", "vote"]
 
 _SHOWN_FRAMES = 16
 _AT_WORK = "some stages compute, others wait for their messages: a pipeline at work; capture again to tell if it moves"
@@ -172,12 +173,20 @@ def _surer(suspect: Accused, findings: Sequence[Finding]) -> Accused:
     return replace(suspect, confidence=round(min(0.99, 1 - doubt), 2))
 
 
-def vote(outliers_by_round: Sequence[Sequence[str]], places: Places) -> tuple[str | None, tuple[str, ...], int] | None:
+class Vote(NamedTuple):
+    """What most rounds flagged: a parallel group by its name, or one machine (None), in so many rounds."""
+
+    group: str | None
+    machines: tuple[str, ...]
+    flags: int
+
+
+def vote(outliers_by_round: Sequence[Sequence[str]], places: Places) -> Vote | None:
     """Fail-slow voting (ByteRobust, arXiv 2509.16293): each round flags its outliers' machine or group; most flags after 5
     rounds decide.
 
-    outliers_by_round: machines that stood out, round by round. Returns (group name or None, machines, flags); None where no round
-    flags anybody, where the most flagged has not half of the rounds, or where two have equally many.
+    outliers_by_round: machines that stood out, round by round. None where no round flags any machine,
+    where the most flagged has not half of the rounds, or where two have equally many.
     """
     flags: Counter[tuple[str | None, tuple[str, ...]]] = Counter()
     for machines in outliers_by_round:
@@ -191,10 +200,10 @@ def vote(outliers_by_round: Sequence[Sequence[str]], places: Places) -> tuple[st
     if len(ranking) > 1 and ranking[1][1] == ranking[0][1]:
         return None
     (name, machines), count = ranking[0]
-    return name, machines, count
+    return Vote(name, machines, count)
 
 
-def _voted(agreed: Finding, voted: tuple[str | None, tuple[str, ...], int], findings: Sequence[Finding]) -> Finding:
+def _voted(agreed: Finding, voted: Vote, findings: Sequence[Finding]) -> Finding:
     name, machines, count = voted
     because = f"flagged in {count} of {len(findings)} captures"
     flagged = [suspect for finding in findings for suspect in finding.suspects if suspect.machine in machines]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.diagnose.verdicts.flows import ON_THE_NETWORK, Series, counters_of, flow_state, host_of, peer_of
+from minder.diagnose.verdicts.flows import ON_THE_NETWORK, Connection, Series, counters_of, flow_state, host_of, peer_of
 from minder.model.telemetry import ConnectivityProbe, Flow
 
 __all__ = [
@@ -60,7 +60,7 @@ def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
     Not those that retransmit themselves: they are stuck behind another machine, and that backs up to their own senders.
     """
     unread: dict[str, float] = defaultdict(float)
-    behind = {key[0] for key, samples in series.items() if _unanswered(samples[-1])}
+    behind = {key.machine for key, samples in series.items() if _unanswered(samples[-1])}
     for (machine, _, _), samples in series.items():
         first, last = samples[0], samples[-1]
         stuck = all(flow.receive_queue_bytes > 0 for flow in samples) and last.receive_queue_bytes >= first.receive_queue_bytes
@@ -78,8 +78,8 @@ def find_broken(series: Series) -> list[FlowFinding]:
         last = samples[-1]
         peer = peer_of(key, series)
         if _unanswered(last) and peer is not None and flow_state(counters_of(last)) in ON_THE_NETWORK:
-            edges.add(frozenset((key[0], peer)))
-            worst[key[0]] = max(worst[key[0]], last.backoff)
+            edges.add(frozenset((key.machine, peer)))
+            worst[key.machine] = max(worst[key.machine], last.backoff)
             worst[peer] = max(worst[peer], last.backoff)
     degrees = Counter(machine for edge in edges for machine in edge)
     if not degrees:
@@ -192,8 +192,8 @@ def find_backlog(series: Series) -> list[FlowFinding]:
         sizes = [flow.send_queue_bytes for flow in samples]
         peer = peer_of(key, series)
         if len(sizes) >= 4 and peer is not None and np.mean([size > _BACKLOG_BYTES for size in sizes]) >= 0.4:
-            edges.add(frozenset((key[0], peer)))
-            for machine in (key[0], peer):
+            edges.add(frozenset((key.machine, peer)))
+            for machine in (key.machine, peer):
                 held[machine] = max(held[machine], float(np.mean(sizes)))
     degrees = Counter(machine for edge in edges for machine in edge)
     if not degrees:
@@ -205,7 +205,7 @@ def find_backlog(series: Series) -> list[FlowFinding]:
     return [FlowFinding(top, "backlog", 0.7, message, held[top], 0.0)]
 
 
-def _busy(series: Series) -> dict[tuple[str, str, str], Sequence[Flow]]:
+def _busy(series: Series) -> dict[Connection, Sequence[Flow]]:
     moved = {}
     for key, samples in series.items():
         first, last = samples[0], samples[-1]
@@ -213,7 +213,7 @@ def _busy(series: Series) -> dict[tuple[str, str, str], Sequence[Flow]]:
     most: dict[str, int] = defaultdict(int)
     for (machine, _, _), size in moved.items():
         most[machine] = max(most[machine], size)
-    return {key: samples for key, samples in series.items() if moved[key] > 0 and moved[key] >= 0.2 * most[key[0]]}
+    return {key: samples for key, samples in series.items() if moved[key] > 0 and moved[key] >= 0.2 * most[key.machine]}
 
 
 def _unanswered(flow: Flow) -> bool:

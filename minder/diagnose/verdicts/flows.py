@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minder.model.evidence import Evidence
 from minder.model.telemetry import Flow
@@ -23,6 +23,7 @@ from minder.model.telemetry import Flow
 __all__ = [
     "ON_THE_NETWORK",
     "SUSPICIONS",
+    "Connection",
     "FlowCounters",
     "FlowLine",
     "FlowState",
@@ -40,7 +41,17 @@ __all__ = [
 
 FlowState = Literal["not started", "not transmitted", "not delivered", "device not ready", "not read"]
 ON_THE_NETWORK: frozenset[FlowState] = frozenset({"not transmitted", "not delivered"})  # what is ready has not all arrived
-Series = Mapping[tuple[str, str, str], Sequence[Flow]]
+
+
+class Connection(NamedTuple):
+    """One end of a connection: the machine that has it, and both addresses as that machine names them."""
+
+    machine: str
+    local: str
+    remote: str
+
+
+Series = Mapping[Connection, Sequence[Flow]]
 _MOST_LINES = 4  # of one machine: a ring has two neighbours
 _RANK: dict[FlowState, int] = {"not read": 0, "not delivered": 1, "not transmitted": 2, "not started": 3, "device not ready": 4}
 _WORDS: dict[FlowState, str] = {
@@ -52,8 +63,8 @@ _WORDS: dict[FlowState, str] = {
 }
 
 
-def data_flows(flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[Flow]]:
-    """Connections between two machines of the job, by (machine, local, remote), samples in time order.
+def data_flows(flows: Iterable[Flow]) -> dict[Connection, list[Flow]]:
+    """Connections between two machines of the job, samples in time order.
 
     The other end is known by its own row, or, where that machine does not answer, by an address seen before on the job's rows:
     a connection to a store or to a file server is none of ours.
@@ -63,25 +74,25 @@ def data_flows(flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[Flow]]:
     hosts: dict[str, set[str]] = defaultdict(set)
     for flow in rows:
         hosts[host_of(flow.local)].add(flow.machine)
-    series: dict[tuple[str, str, str], list[Flow]] = defaultdict(list)
+    series: dict[Connection, list[Flow]] = defaultdict(list)
     for flow in rows:
         peer = ends.get((flow.remote, flow.local))
         known = peer is not None or (len(hosts.get(host_of(flow.remote), ())) == 1 and flow.machine not in hosts[host_of(flow.remote)])
         if known and peer != flow.machine:
-            series[(flow.machine, flow.local, flow.remote)].append(flow)
+            series[Connection(flow.machine, flow.local, flow.remote)].append(flow)
     return dict(series)
 
 
-def peer_of(key: tuple[str, str, str], series: Series) -> str | None:
+def peer_of(key: Connection, series: Series) -> str | None:
     """The machine at the other end of a connection."""
     return peers_of(series, (key,))[key]
 
 
-def peers_of(series: Series, keys: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], str | None]:
+def peers_of(series: Series, keys: Iterable[Connection]) -> dict[Connection, str | None]:
     """The same of many connections."""
     ends = {(remote, local): machine for machine, local, remote in [*series][::-1]}  # the first one that fits
     hosts = {host_of(local): machine for machine, local, _ in series}
-    return {key: ends.get((key[1], key[2])) or hosts.get(host_of(key[2])) for key in keys}
+    return {key: ends.get((key.local, key.remote)) or hosts.get(host_of(key.remote)) for key in keys}
 
 
 def host_of(address: str) -> str:
@@ -184,7 +195,7 @@ def flow_lines(series: Series) -> list[FlowLine]:
         receiver = peers[key]
         if receiver is None:
             continue
-        counters = counters_of(flow, newest.get((receiver, remote, local)))
+        counters = counters_of(flow, newest.get(Connection(receiver, remote, local)))
         found.setdefault((sender, receiver, flow_state(counters)), []).append(counters)
     used = {place: counters for place, counters in found.items() if place[2] != "not started"} or found
     lines = [FlowLine(*place, _sum(counters), len(counters)) for place, counters in used.items()]

@@ -34,6 +34,7 @@ import math
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from minder.model.evidence import TIER_ORDER, Evidence, Suspect, Tier, Verdict
 from minder.model.observation import Observation, RequestKind, Rule, RuleResult, WeighingRule
@@ -86,6 +87,22 @@ class _Answers:
     no_data: set[str] = field(default_factory=set)
 
 
+class _Said(NamedTuple):
+    """Whose word it is, and of whom: a later one takes the place of the earlier one."""
+
+    source: str
+    machines: tuple[str, ...]
+    kind: str
+
+
+class _Aim(NamedTuple):
+    """What is compared when suspicions are fused. beside: the source, where its suspicions stand beside those of others."""
+
+    kind: str
+    machines: tuple[str, ...]
+    beside: str
+
+
 class Judge:
     """Stateful and causal; time is the observation's. Feed every observation, in order.
 
@@ -99,7 +116,7 @@ class Judge:
         self._recovered_s = recovered_s
         self._shadow_s = shadow_s
         self._memory_s = memory_s
-        self._recent: dict[tuple[str, tuple[str, ...], str], Suspect] = {}
+        self._recent: dict[_Said, Suspect] = {}
         self._episodes: list[_Episode] = []
         self._generation: int | None = None
 
@@ -123,7 +140,7 @@ class Judge:
             if answers.no_data & set(episode.verdict.sources):
                 self._keep_open(episode, now_s)
         for suspect in answers.suspects:
-            self._recent[(suspect.source, suspect.machines, suspect.kind)] = suspect
+            self._recent[_Said(suspect.source, suspect.machines, suspect.kind)] = suspect
         verdicts = [verdict for group in _by_target(answers.suspects) if (verdict := self._consider(group, now_s)) is not None]
         return [*verdicts, *self._close(now_s)], frozenset(answers.requests)
 
@@ -274,7 +291,7 @@ def _checked(result: RuleResult) -> RuleResult:
 
 def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:
     """Suspects of this observation by whom they name, the gravest first."""
-    groups: dict[tuple[str, tuple[str, ...], str], list[Suspect]] = {}
+    groups: dict[_Aim, list[Suspect]] = {}
     for suspect in suspects:
         groups.setdefault(_aim(suspect), []).append(suspect)
     return sorted(groups.values(), key=lambda group: -max(TIER_ORDER[_tier(item, group)] + item.confidence for item in group))
@@ -315,9 +332,8 @@ def _same(one: Verdict, other: Verdict) -> bool:
     return one.kind == other.kind and one.machines == other.machines and _beside(one) == _beside(other)
 
 
-def _aim(item: Suspect) -> tuple[str, tuple[str, ...], str]:
-    """What is compared when suspicions are fused."""
-    return item.kind, item.machines, item.source if item.source in _ASIDE else ""
+def _aim(item: Suspect) -> _Aim:
+    return _Aim(item.kind, item.machines, item.source if item.source in _ASIDE else "")
 
 
 def _beside(verdict: Verdict) -> str:

@@ -24,7 +24,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from minder.edge.signals.spikes import GRADIENT_NORM, LOSS, OWN_GRADIENT, StepSpikes
 from minder.model.evidence import SPOILT, Evidence, Failure, Signal, Suspect, Tier
@@ -44,6 +44,14 @@ _SAID = {
 }
 
 
+class _Reported(NamedTuple):
+    """When a rank reported, and of which step; None: it did not say."""
+
+    time_s: float
+    rank: int | None
+    step: int | None
+
+
 class NumericRule:
     """Reads `nonfinite` signals of the running generation (types.Rule)."""
 
@@ -51,7 +59,7 @@ class NumericRule:
 
     def __init__(self) -> None:
         self._generation = -1
-        self._seen: dict[str, tuple[float, int | None, int | None]] = {}
+        self._seen: dict[str, _Reported] = {}
         self._reported = False
         self._what = "gradient"
         self._loss_ranks: set[int | None] = set()  # ranks that reported a valid loss
@@ -76,10 +84,10 @@ class NumericRule:
                     if self._seen and what == "loss":
                         continue  # the gradient is the nearer witness
                     self._what, self._seen = what, {}
-                self._note(signal.machine, (signal.time_s, signal.rank, signal.data.get("step")))
+                self._note(signal.machine, _Reported(signal.time_s, signal.rank, signal.data.get("step")))
         if self._reported:
             return RuleResult(self._lasting(observation))
-        if not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < self._settle_s:
+        if not self._seen or observation.now_s - min(item.time_s for item in self._seen.values()) < self._settle_s:
             return RuleResult()
         self._reported = True
         found = self._suspect(observation)
@@ -107,12 +115,12 @@ class NumericRule:
 
     def _alone(self) -> bool:
         """Whether no other rank reports a loss: of rank 0, which logs for all, a NaN names no machine."""
-        return self._what == "loss" and not self._loss_ranks - {rank for _, rank, _ in self._seen.values()}
+        return self._what == "loss" and not self._loss_ranks - {item.rank for item in self._seen.values()}
 
-    def _note(self, machine: str, report: tuple[float, int | None, int | None]) -> None:
+    def _note(self, machine: str, report: _Reported) -> None:
         """Of one generation only the earliest step counts: a step later the all-reduce has spread the NaN to everybody."""
-        steps = [step for _, _, step in self._seen.values() if step is not None]
-        first, step = min(steps, default=None), report[2]
+        steps = [item.step for item in self._seen.values() if item.step is not None]
+        first, step = min(steps, default=None), report.step
         if first is not None and step is not None and step != first:
             if step > first:
                 return
@@ -127,7 +135,7 @@ class NumericRule:
         return Evidence("job", None, f"{say}; install_gradient_guard(model), or heartbeat(own_loss=...), would say which")
 
     def _suspect(self, observation: Observation) -> Suspect:
-        since_s = min(item[0] for item in self._seen.values())
+        since_s = min(item.time_s for item in self._seen.values())
         evidence = tuple(
             Evidence(self._what, machine, f"rank {rank}: {_SAID[self._what].format(step=step)}", since_s=time_s)
             for machine, (time_s, rank, step) in sorted(self._seen.items())
@@ -142,7 +150,7 @@ class NumericRule:
         )
         everybody = len(machines) >= len(observation.job.machines)
         if everybody or self._alone() or len(machines) > max(1, len(observation.job.machines) // 2):
-            whole = _of_all([(machine, *self._seen[machine]) for machine in machines], observation.job.generation, f"{said} in all ranks")
+            whole = _of_all([(machine, self._seen[machine]) for machine in machines], observation.job.generation, f"{said} in all ranks")
             evidence = (*evidence[:_MOST], self._which(len(machines), len(observation.job.machines)))
             return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence, failures=whole)
         if len(machines) > 1:
@@ -150,11 +158,11 @@ class NumericRule:
         return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence, failures=failures)
 
 
-def _of_all(reports: Sequence[tuple[str, float, int | None, int | None]], generation: int, text: str) -> tuple[Failure, ...]:
-    """What all ranks reported, as one failure: (machine, time, rank, step) each."""
-    first = min(reports, key=lambda item: item[1])
-    ranks = tuple(sorted(rank for _, _, rank, _ in reports if rank is not None))
-    return (Failure(first[1], first[0], ranks, "batch", step=first[3], generation=generation, text=text),)
+def _of_all(reports: Sequence[tuple[str, _Reported]], generation: int, text: str) -> tuple[Failure, ...]:
+    """What the ranks of these machines reported, as one failure."""
+    machine, first = min(reports, key=lambda item: item[1].time_s)
+    ranks = tuple(sorted(item.rank for _, item in reports if item.rank is not None))
+    return (Failure(first.time_s, machine, ranks, "batch", step=first.step, generation=generation, text=text),)
 
 
 _MOST = 11  # lines of evidence of single ranks
@@ -308,7 +316,7 @@ class SpikeRule:
 
     def _whole_job(self, reports: Sequence[_Report], now_s: float, why: str) -> Suspect:
         evidence = tuple(_evidence(item, why) for item in reports)
-        rows = [(item.machine or "", item.time_s, item.rank, item.step) for item in reports]
+        rows = [(item.machine or "", _Reported(item.time_s, item.rank, item.step)) for item in reports]
         failures = _of_all(rows, self._generation or 0, f"{reports[0].what} spikes in the whole job")
         return Suspect(now_s, self.name, "job", (), "numeric", _WHOLE_JOB, _since(reports), "page", evidence, failures=failures)
 

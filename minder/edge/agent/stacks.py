@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from minder.edge.exporters.jobs import JobProcess
 from minder.edge.exporters.procfs import read_stat, read_tree
@@ -36,8 +36,8 @@ async def dump_stacks(processes: Sequence[JobProcess], ends_s: float, native: bo
     errors that say so, and so do those that no time is left for.
     """
     gate = asyncio.Semaphore(_AT_ONCE)
-    everyone = [(process.pid, process.rank, None) for process in processes] + _children(processes)
-    results = await asyncio.gather(*(_dump_one(pid, ends_s, gate, native) for pid, _, _ in everyone))
+    everyone = [_Target(process.pid, process.rank, None) for process in processes] + _children(processes)
+    results = await asyncio.gather(*(_dump_one(target.pid, ends_s, gate, native) for target in everyone))
     entries: list[dict[str, Any]] = []
     left_bytes = _MOST_BYTES
     for (pid, rank, parent), (kind, data, size) in zip(everyone, results, strict=True):
@@ -48,22 +48,38 @@ async def dump_stacks(processes: Sequence[JobProcess], ends_s: float, native: bo
     return entries
 
 
-def _children(processes: Sequence[JobProcess]) -> list[tuple[int, int | None, int | None]]:
-    """(pid, rank, the training process' pid) of what training processes started, as many of each as fit."""
+class _Target(NamedTuple):
+    """A process to look at. parent: the training process that started it; None for one that is one."""
+
+    pid: int
+    rank: int | None
+    parent: int | None
+
+
+class _Dump(NamedTuple):
+    """What came of it. format: as in `dump_stacks`; size: bytes as they were written."""
+
+    format: str
+    data: Any
+    size: int
+
+
+def _children(processes: Sequence[JobProcess]) -> list[_Target]:
+    """What training processes started, as many of each as fit."""
     own = {process.pid for process in processes}
     share = max(1, _MOST_CHILDREN // max(1, len(processes)))
     below = [(process, [pid for pid in read_tree([process.pid])[1:] if pid not in own]) for process in processes]
-    return [(pid, process.rank, process.pid) for process, pids in below for pid in pids[:share]]
+    return [_Target(pid, process.rank, process.pid) for process, pids in below for pid in pids[:share]]
 
 
-async def _dump_one(pid: int, ends_s: float, gate: asyncio.Semaphore, native: bool) -> tuple[str, Any, int]:
+async def _dump_one(pid: int, ends_s: float, gate: asyncio.Semaphore, native: bool) -> _Dump:
     program = _find_py_spy()
     if program is None:
-        return "error", "py-spy is not installed beside the agent: pip install py-spy", 0
+        return _Dump("error", "py-spy is not installed beside the agent: pip install py-spy", 0)
     async with gate:
         stat = read_stat(pid)
         if stat is None:
-            return "error", "the process is gone", 0
+            return _Dump("error", "the process is gone", 0)
         problem = ""
         for mode in _modes(stat.state, native):
             ok, output = await _run([program, "dump", "--json", "--pid", str(pid), *mode], ends_s)
@@ -71,13 +87,13 @@ async def _dump_one(pid: int, ends_s: float, gate: asyncio.Semaphore, native: bo
                 _let_go(pid)
             if ok:
                 try:
-                    return "py-spy-json", _without_commands(json.loads(output)), len(output)
+                    return _Dump("py-spy-json", _without_commands(json.loads(output)), len(output))
                 except ValueError:
                     problem = "py-spy wrote no JSON"
             else:
                 reasons = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
                 problem = "; ".join(reasons[:_MOST_REASONS]) or "py-spy failed"  # its error, and below it the reason
-        return "error", problem[:500], 0
+        return _Dump("error", problem[:500], 0)
 
 
 def _modes(state: str, native: bool) -> tuple[list[str], ...]:

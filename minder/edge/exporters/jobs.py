@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from minder.edge.exporters.procfs import is_alive, list_pids, read_bytes, read_environment, read_stat, read_tree
 
@@ -48,6 +48,14 @@ def default_run_dir() -> Path:
     return Path(runtime) / "minder" if runtime else Path(f"/tmp/minder-{os.geteuid()}")
 
 
+class _RegistryFile(NamedTuple):
+    """A file of the registry as it was last read. changed: what another time of change or another file would alter."""
+
+    changed: int
+    processes: list[JobProcess]
+    launcher: int | None
+
+
 class JobTable:
     """The training processes of this machine, asked for at every sample.
 
@@ -61,7 +69,7 @@ class JobTable:
         self._pids = pids
         self._discover = discover
         self._within = within
-        self._registry: dict[str, tuple[int, list[JobProcess], int | None]] = {}
+        self._registry: dict[str, _RegistryFile] = {}
         self._found: dict[int, JobProcess] = {}
         self._below: dict[int, tuple[float, list[JobProcess]]] = {}
         self._seen: set[int] = set()
@@ -84,7 +92,7 @@ class JobTable:
 
     def _read_registry(self) -> list[JobProcess]:
         """Files are read again only when they changed; a broken one keeps its last good content."""
-        seen: dict[str, tuple[int, list[JobProcess], int | None]] = {}
+        seen: dict[str, _RegistryFile] = {}
         try:
             entries = [entry for entry in os.scandir(self.run_dir / "jobs") if entry.name.endswith(".json")]
         except OSError:
@@ -95,14 +103,14 @@ class JobTable:
             except OSError:
                 continue
             known = self._registry.get(entry.path)
-            if known is None or known[0] != changed:
+            if known is None or known.changed != changed:
                 parsed = _parse_registry(entry.path)
-                known = (changed, *parsed) if parsed else known
+                known = _RegistryFile(changed, *parsed) if parsed else known
             if known is not None:
                 seen[entry.path] = known
         self._registry = seen
-        self.launchers = tuple(launcher for _, _, launcher in seen.values() if launcher is not None)
-        return [process for _, processes, _ in seen.values() for process in processes]
+        self.launchers = tuple(file.launcher for file in seen.values() if file.launcher is not None)
+        return [process for file in seen.values() for process in file.processes]
 
     def _with_page(self, process: JobProcess) -> JobProcess:
         if process.heartbeat is not None:

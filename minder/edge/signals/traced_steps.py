@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["TraceFollower", "trace_folder"]
 
@@ -35,6 +35,22 @@ def trace_folder(environment: Mapping[str, str], run_dir: Path) -> Path:
     return Path(environment.get("MINDER_TRACE_DIR") or run_dir / "traces")
 
 
+class _Worker(NamedTuple):
+    """Whose steps a file has."""
+
+    job: str
+    dp_rank: int
+    stage: int
+
+
+class _Path(NamedTuple):
+    """What the name of a file says."""
+
+    path: Path
+    rank: int
+    pid: int
+
+
 @dataclass(slots=True)
 class _File:
     """One process's file. rows: of the step that is being read; sound: whether its begin was seen."""
@@ -44,7 +60,7 @@ class _File:
     rest: bytes = b""
     rows: list[dict[str, Any]] = field(default_factory=list)
     sound: bool = True
-    worker: tuple[str, int, int] | None = None  # job, dp_rank, stage
+    worker: _Worker | None = None
 
 
 class TraceFollower:
@@ -85,18 +101,18 @@ class TraceFollower:
             steps.append(step)
         return steps, at + len(steps)
 
-    def _paths(self) -> list[tuple[Path, int, int]]:
+    def _paths(self) -> list[_Path]:
         """By rank, so that the lowest of a worker comes first."""
         try:
             names = os.listdir(self.folder)  # noqa: PTH208
         except OSError:
             return []
         matches = [match for name in names if (match := _NAME.fullmatch(name))]
-        found = [(self.folder / match[0], int(match[1]), int(match[2])) for match in matches]
-        newest: dict[int, tuple[Path, int, int]] = {}  # a process that was given another rank has two files
-        for item in sorted(found, key=lambda item: _changed_ns(item[0])):
-            newest[item[2]] = item
-        return sorted(newest.values(), key=lambda item: (item[1], item[2]))
+        found = [_Path(self.folder / match[0], int(match[1]), int(match[2])) for match in matches]
+        newest: dict[int, _Path] = {}  # a process that was given another rank has two files
+        for item in sorted(found, key=lambda item: _changed_ns(item.path)):
+            newest[item.pid] = item
+        return sorted(newest.values(), key=lambda item: (item.rank, item.pid))
 
     def _read(self, path: Path, file: _File, job: str) -> None:
         try:
@@ -137,7 +153,7 @@ class TraceFollower:
         """The step that was read is whole, or as whole as it will be."""
         rows, sound = file.rows, file.sound
         file.rows, file.sound = [], True
-        file.worker = (job, rows[0]["dp_rank"], rows[0]["stage"])
+        file.worker = _Worker(job, rows[0]["dp_rank"], rows[0]["stage"])
         if not sound or any(other.worker == file.worker and other.rank < file.rank for other in self._files.values()):
             return
         self._steps.append(_compact(rows, job))

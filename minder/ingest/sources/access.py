@@ -7,15 +7,16 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from minder.model.errors import SourceError
-from minder.wire.tls import client_context
+from minder.wire.tls import FieldNames, client_context
 
-__all__ = ["SECRET_VARIABLES", "Access", "refusal_of_answer", "refusal_of_error", "refuses_size", "split_user"]
+__all__ = ["SECRET_VARIABLES", "Access", "SplitUrl", "refusal_of_answer", "refusal_of_error", "refuses_size", "split_user"]
 
 _PASSWORD, _TOKEN = SECRET_VARIABLES = "MINDER_PROMETHEUS_PASSWORD", "MINDER_PROMETHEUS_TOKEN"
-_FILES = ("telemetry.ca_file", "telemetry.cert_file", "telemetry.key_file")
+_FILES = FieldNames("telemetry.ca_file", "telemetry.cert_file", "telemetry.key_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +68,27 @@ class Access:
         return client_context(self.ca_file, self.cert_file, self.key_file, _FILES)
 
 
-def split_user(url: str) -> tuple[str, str, str]:
-    """An address without user and password, and these two.
+class SplitUrl(NamedTuple):
+    """An address without user and password, and these two; "" where it has none."""
+
+    url: str
+    user: str
+    password: str
+
+
+def split_user(url: str) -> SplitUrl:
+    """Take user and password out of an address.
 
     >>> split_user("https://obs:s3cr%40t@prom:9090/pre")
-    ('https://prom:9090/pre', 'obs', 's3cr@t')
+    SplitUrl(url='https://prom:9090/pre', user='obs', password='s3cr@t')
     >>> split_user("http://prom:9090")
-    ('http://prom:9090', '', '')
+    SplitUrl(url='http://prom:9090', user='', password='')
     """
     parts = urlsplit(url)
     if "@" not in parts.netloc:
-        return url, "", ""
+        return SplitUrl(url, "", "")
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=host)), unquote(parts.username or ""), unquote(parts.password or "")
+    return SplitUrl(urlunsplit(parts._replace(netloc=host)), unquote(parts.username or ""), unquote(parts.password or ""))
 
 
 _CUT = "ask again; if it is always cut, a proxy before it limits size or time: narrow --selector"

@@ -6,7 +6,7 @@ import re
 import tomllib
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -16,6 +16,14 @@ from minder.model.metrics import CATALOGUE, find_metric
 __all__ = ["MetricMapping", "Rule", "default_mappings", "load_mapping"]
 
 _DEFAULTS = Path(__file__).parent / "mappings"
+
+
+class _Matcher(NamedTuple):
+    """What a label's whole value has to be, or must not be (negated)."""
+
+    label: str
+    negated: bool
+    pattern: re.Pattern[str]
 
 
 class Rule(BaseModel):
@@ -60,12 +68,12 @@ class Rule(BaseModel):
         return self
 
     @cached_property
-    def _sides(self) -> tuple[tuple[re.Pattern[str], list[tuple[str, bool, re.Pattern[str]]]], ...]:
+    def _sides(self) -> tuple[tuple[re.Pattern[str], list[_Matcher]], ...]:
         sides = ((self.series, self.match), (self.over, self.over_match))
         return tuple(
             (
                 re.compile("|".join(f"(?:{name})" for name in names)),
-                [(label, text.startswith("!"), re.compile(text.removeprefix("!"))) for label, text in labels.items()],
+                [_Matcher(label, text.startswith("!"), re.compile(text.removeprefix("!"))) for label, text in labels.items()],
             )
             for names, labels in sides
             if names
@@ -81,7 +89,7 @@ class Rule(BaseModel):
         return f"{self.device_prefix}{value}" if value else None
 
 
-def _all_match(matchers: list[tuple[str, bool, re.Pattern[str]]], labels: dict[str, str]) -> bool:
+def _all_match(matchers: list[_Matcher], labels: dict[str, str]) -> bool:
     return all((pattern.fullmatch(labels.get(label, "")) is not None) != negated for label, negated, pattern in matchers)
 
 

@@ -73,7 +73,7 @@ class PrometheusSettings(BaseModel):
     @property
     def address(self) -> str:
         """Without user and password: what may be printed."""
-        return split_user(self.url or "")[0]
+        return split_user(self.url or "").url
 
     def access(self) -> Access:
         """With its secrets read from their files or the environment. Raises ConfigError that names the key."""

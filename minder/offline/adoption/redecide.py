@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from minder.act.controller.state import fold_job
 from minder.act.policy.config import PolicyConfig
@@ -21,7 +21,7 @@ from minder.record.incidents import kinds
 from minder.record.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.wire.codec import from_json
 
-__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "RESTART_S", "decide_again", "redecide", "would_evict"]
+__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "RESTART_S", "DecidedAgain", "decide_again", "redecide", "would_evict"]
 
 DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.VERDICT)
 MOST_DECISIONS = 200
@@ -65,11 +65,19 @@ def redecide(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> D
     )
 
 
+class DecidedAgain(NamedTuple):
+    """A decision as it was taken, and as it would be now. place: among the events."""
+
+    place: int
+    then: Decision
+    now: Decision
+
+
 def decide_again(
     job: str, events: Sequence[LedgerEvent], config: PolicyConfig, machines_only: bool = True
-) -> list[tuple[int, Decision, Decision]]:  # fmt: skip
-    """(place among the events, then, now) of each of the job's newest decisions, oldest first; machines_only: of those about machines."""
-    return [(index, then, _again(job, events[:index], then, config)) for index, then in _decisions(job, events, machines_only)]
+) -> list[DecidedAgain]:  # fmt: skip
+    """Each of the job's newest decisions, oldest first; machines_only: of those about machines."""
+    return [DecidedAgain(index, then, _again(job, events[:index], then, config)) for index, then in _decisions(job, events, machines_only)]
 
 
 def would_evict(decision: Decision) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,23 @@ class Mechanisms:
             if name not in known:
                 raise BadInputError(f'"{name}" is no mechanism of minder: it has {", ".join(known)}')
         return replace(self, **dict.fromkeys(names, False))
+
+
+class _Due(NamedTuple):
+    """What happens then: "fault", "act" (the search is over), "back" (the job), "refill" (of the pool)."""
+
+    time_s: float
+    what: str
+    fault: Fault | None = None
+
+
+class _Event(NamedTuple):
+    """The same in the order in which things happen: of two at one time the one that was known first."""
+
+    time_s: float
+    order: int
+    what: str
+    fault: Fault | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +164,12 @@ class _Run:
 
     def through(self, faults: Sequence[Fault]) -> Month:
         """The event loop: faults, the end of a search, the job's return, a standby's replacement."""
-        events: list[tuple[float, int, str, Fault | None]] = [(item.time_s, order, "fault", item) for order, item in enumerate(faults)]
+        events: list[_Event] = [_Event(item.time_s, order, "fault", item) for order, item in enumerate(faults)]
         heapq.heapify(events)
         order, down, waiting = len(events), False, list[Fault]()
         while events and events[0][0] < self._month.span_s:
             now_s, _, what, fault = heapq.heappop(events)
-            following: list[tuple[float, str, Fault | None]] = []
+            following: list[_Due] = []
             if what == "refill":
                 self._pool += 1
             elif what == "fault" and fault is not None:
@@ -160,15 +177,15 @@ class _Run:
                     waiting.append(fault)
                 else:
                     down = True
-                    following.append((self._search(fault, now_s, now_s), "act", fault))
+                    following.append(_Due(self._search(fault, now_s, now_s), "act", fault))
             elif what == "act" and fault is not None:
                 following = self._act(fault, now_s)
             else:  # the job is back, unless the next fault has come meanwhile
                 down = bool(waiting)
                 if waiting:
-                    following.append((self._search(waiting[0], waiting[0].time_s, now_s), "act", waiting.pop(0)))
-            for time_s, name, item in following:
-                heapq.heappush(events, (time_s, order, name, item))
+                    following.append(_Due(self._search(waiting[0], waiting[0].time_s, now_s), "act", waiting.pop(0)))
+            for due in following:
+                heapq.heappush(events, _Event(due.time_s, order, due.what, due.fault))
                 order += 1
         up_s = self._month.span_s - sum(self._month.lost.values())
         self._month.lost["save"] += up_s * self._saving_share()
@@ -196,7 +213,7 @@ class _Run:
                 return self._lose("localise", now_s, self._share("sdc_s"))
         return now_s
 
-    def _act(self, fault: Fault, now_s: float) -> list[tuple[float, str, Fault | None]]:
+    def _act(self, fault: Fault, now_s: float) -> list[_Due]:
         """Evict, restart, load, do again; returns the job's return and the refills that are due."""
         leaving = self._leaving(fault)
         enough = leaving if self._has.shrink or not self._has.standbys else self._pool
@@ -214,7 +231,7 @@ class _Run:
         if self._fails_again(fault):  # from where it was, and worked on until it failed again
             fault = replace(fault, progress=(fault.progress + self._own("recur") / self._interval_s) % 1.0)
         now_s = self._back(now_s, self._restart_s(fault, leaving, used), fault)
-        return [(now_s, "back", None), *((refill_s, "refill", None) for _ in range(used))]
+        return [_Due(now_s, "back"), *(_Due(refill_s, "refill") for _ in range(used))]
 
     def _back(self, now_s: float, restart_s: float, fault: Fault) -> float:
         """Restart, load, and take steps again; returns when the job is as far as it was."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from minder.model.decision import Decision
 from minder.model.errors import WireError
@@ -13,7 +14,7 @@ from minder.model.history import LedgerEvent, PastEviction, Trial
 from minder.record.incidents import kinds
 from minder.wire.codec import from_json
 
-__all__ = ["MEMORY_S", "BlameFold", "is_restart", "restarts_in_a_row"]
+__all__ = ["MEMORY_S", "BlameFold", "Progress", "is_restart", "restarts_in_a_row"]
 
 MEMORY_S = 86_400.0
 _MOST = 10_000  # of one job in a day
@@ -30,22 +31,40 @@ class _Effect:
     another: bool = False
 
 
+class Progress(NamedTuple):
+    """The job got past something. anew: whether restarts are counted anew from there."""
+
+    event_id: int
+    time_s: float
+    anew: bool
+
+
+class _Key(NamedTuple):
+    """By what a failure is known again within one generation."""
+
+    machine: str
+    ranks: tuple[int, ...]
+    sort: str
+    generation: int
+    batch: int | None
+
+
 class BlameFold:
-    """Feed it the job's events in ledger order. progress: (event id, time, whether restarts are counted anew) of what the job got past."""
+    """Feed it the job's events in ledger order. progress: what the job got past."""
 
     def __init__(self) -> None:
-        self.progress: list[tuple[int, float, bool]] = []
+        self.progress: list[Progress] = []
         self._failures: deque[tuple[int, Failure]] = deque(maxlen=_MOST)  # with the event that first reported each
         self._trials: dict[str, Trial] = {}
         self._effects: dict[str, _Effect] = {}  # by operation, of trials
-        self._told: set[tuple[str, tuple[int, ...], str, int, int | None]] = set()  # of this run
+        self._told: set[_Key] = set()  # of this run
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
         if event.kind == kinds.JOB_REGISTERED:
             self._told.clear()
         elif event.kind == kinds.PROGRESS:
-            self.progress.append((event.id, event.time_s, bool(event.payload.get("anew"))))
+            self.progress.append(Progress(event.id, event.time_s, bool(event.payload.get("anew"))))
         elif event.kind == kinds.INTENT and event.payload.get("action") == "trial" and event.operation_id is not None:
             trial = _trial(event, event.operation_id)
             if trial is not None:
@@ -70,7 +89,7 @@ class BlameFold:
 
     def left_behind(self, now_s: float, until_s: float) -> int:
         """How many of them were there when restarts were last counted anew; until_s: of what was written up to then."""
-        passed = max((event_id for event_id, time_s, anew in self.progress if anew and time_s <= until_s), default=-1)
+        passed = max((item.event_id for item in self.progress if item.anew and item.time_s <= until_s), default=-1)
         return sum(event_id < passed and item.time_s > now_s - MEMORY_S for event_id, item in self._failures)
 
     def trials(self, now_s: float) -> tuple[Trial, ...]:
@@ -107,18 +126,18 @@ class BlameFold:
                 effect.another = True
 
 
-def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[int, float, bool]], cured: Collection[str] = ()) -> int:
+def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[Progress], cured: Collection[str] = ()) -> int:
     """Restarts and trials without progress between them. One after a generation that made progress in steps counts no further; progress in
     steps and in time begins the count anew, and so does a trial that put the trouble right (`cured`, operations): two machines that fail
     one after the other are two troubles. Of such trials two count without progress between them: what then still fails, on ever other
     machines, is no machine's. In the order of the ledger: the clock may have been set back in between.
 
     >>> restart = PastEviction(10.0, "llm", (), "restart", "a", True, 1)
-    >>> restarts_in_a_row([restart, replace(restart, event_id=2)], []), restarts_in_a_row([restart], [(2, 5.0, True)])
+    >>> restarts_in_a_row([restart, replace(restart, event_id=2)], []), restarts_in_a_row([restart], [Progress(2, 5.0, True)])
     (2, 0)
     """
     count, stepped, cures = 0, False, 0
-    marks = [(event_id, "anew" if anew else "steps") for event_id, _, anew in progress]
+    marks = [(item.event_id, "anew" if item.anew else "steps") for item in progress]
     done = [(action.event_id, "cure" if action.operation_id in cured else "restart" if is_restart(action) else "") for action in actions]
     for _, what in sorted([*marks, *done], key=lambda item: item[0]):
         if what in ("anew", "steps"):
@@ -142,8 +161,8 @@ def _is_remembered(event: LedgerEvent) -> bool:
     return grave and event.payload.get("kind") != "recovered"
 
 
-def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int, int | None]:
-    return (failure.machine, failure.ranks, failure.sort, failure.generation, failure.batch)
+def _key(failure: Failure) -> _Key:
+    return _Key(failure.machine, failure.ranks, failure.sort, failure.generation, failure.batch)
 
 
 def _fingerprints(event: LedgerEvent) -> frozenset[str]:

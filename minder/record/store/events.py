@@ -26,6 +26,9 @@ from minder.record.store.tables import EVENTS
 
 __all__ = ["EventQuery", "EventRow", "EventStore", "IncidentSpan", "insert_row", "is_second"]
 
+# Built once: the controller asks these at every tick.
+_INSERT, _LAST_ID = EVENTS.insert(), select(func.max(EVENTS.c.id))
+
 
 class EventStore(OpenedStore):
     """The events table of one database. Every method raises LedgerError where the database refuses."""
@@ -145,7 +148,7 @@ class EventStore(OpenedStore):
     def last_id(self) -> int:
         """The id of the newest event; 0 in an empty ledger."""
         with reading(self._engine) as connection:
-            return int(connection.execute(select(func.max(EVENTS.c.id))).scalar() or 0)
+            return int(connection.execute(_LAST_ID).scalar() or 0)
 
     def select_unanswered(self, kind: str, answer: str, job: str | None) -> list[LedgerEvent]:
         """Events of `kind` for whose operation no event of kind `answer` stands."""
@@ -201,7 +204,7 @@ def insert_row(connection: Connection, row: EventRow, *, incident: str | None = 
         "operation_id": row.operation_id,
         "payload": row.payload,
     }
-    key = connection.execute(EVENTS.insert().values(**values)).inserted_primary_key
+    key = connection.execute(_INSERT, values).inserted_primary_key
     assert key is not None
     return LedgerEvent(id=int(key[0]), **{**values, "payload": json.loads(row.payload)})
 

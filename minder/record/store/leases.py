@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from minder.model.errors import LeaseLostError
 from minder.record.store.engine import reading, writing
@@ -16,6 +16,9 @@ from minder.record.store.opened import OpenedStore
 from minder.record.store.tables import LEASES
 
 __all__ = ["Lease", "LeaseStore", "demand_lease"]
+
+# Built once: every write of the ledger asks it, and building it takes as long as the answer.
+_BY_NAME = select(LEASES).where(LEASES.c.name == bindparam("wanted"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +75,5 @@ def demand_lease(connection: Connection, mine: Lease) -> None:
 
 
 def _read(connection: Connection, name: str) -> Lease | None:
-    row = connection.execute(select(LEASES).where(LEASES.c.name == name)).first()
+    row = connection.execute(_BY_NAME, {"wanted": name}).first()
     return None if row is None else Lease(row.name, row.token, row.beats, row.holder, bool(row.released))
