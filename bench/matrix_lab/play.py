@@ -13,6 +13,7 @@ from typing import Any
 from matrix_lab.cells import FAULTS, TRAINERS, Cell
 from matrix_lab.injectors import Injector, make_injector
 from matrix_lab.judge import Played, judge
+from matrix_lab.rungs import right_climb
 from matrix_lab.stage import MACHINES, MatrixStage, remove_leftovers, small_disk, trace_folder
 from matrix_lab.traces import read_traces, read_troubles
 from minder.act.controller.status import read_status
@@ -47,7 +48,7 @@ def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s:
         stage.start_controller()
         standing = _watch(stage, injector, stand_s, began_s + limit_s)
         played = _played(stage, injector, standing)
-        row = judge(fault.expectation(cell.trainer), played)
+        row = judge(fault.expectation(cell.trainer), right_climb(cell), played)
     row |= {"timeline": _timeline(played, began_s)}
     return {"cell": str(cell), "seed": seed, **row, "seconds": round(time.time() - began_s), "load": round(os.getloadavg()[0], 1)}
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(BENCH))
 
 cells: ModuleType = importlib.import_module("matrix_lab.cells")
 judging: ModuleType = importlib.import_module("matrix_lab.judge")
+rungs: ModuleType = importlib.import_module("matrix_lab.rungs")
 traces: ModuleType = importlib.import_module("matrix_lab.traces")
 NEEDS = {"hf": ("transformers", "accelerate"), "lightning": ("lightning",)}
 
@@ -117,6 +118,7 @@ FINISHED = (kinds.JOB_ENDED, {"outcome": "finished"})
 FAILED = (kinds.JOB_ENDED, {"outcome": "failed", "detail": "exit code 3 of rank 2"})
 BAD = cells.Expectation(("target",), ("target",))
 FINE = cells.Expectation()
+ANY = rungs.Climb(".*", "whatever was climbed")
 PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
 
 
@@ -142,14 +144,14 @@ PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
     ],
 )
 def test_the_judge_says_what_is_wrong(expect: Any, events: list[Any], changes: dict[str, Any], wrong: list[str]) -> None:
-    row = judging.judge(expect, played(ledger(*events), **changes))
+    row = judging.judge(expect, ANY, played(ledger(*events), **changes))
     assert row["right"] == (wrong == [])
     assert [said[: len(start)] for said, start in zip(row["wrong"], wrong, strict=True)] == wrong
 
 
 def test_a_row_counts_restarts_and_standbys_and_shows_what_was_accused() -> None:
     verdict = (kinds.VERDICT, {"kind": "machine", "tier": "page", "machines": [SECOND]})
-    row = judging.judge(BAD, played(ledger(STARTED, verdict, REPLACED, FINISHED)))
+    row = judging.judge(BAD, ANY, played(ledger(STARTED, verdict, REPLACED, FINISHED)))
     assert (row["restarts"], row["standbys"], row["accused"], row["evicted"]) == (1, 1, ["second"], [])
 
 
@@ -157,7 +159,7 @@ def test_a_row_has_each_rung_that_was_climbed_with_the_seconds_to_the_jobs_next_
     steps = (kinds.FIRST_STEP, {"step": 1, "generation": 1})
     acts = [(kinds.INTENT, {"action": "restart", "decision": {"rung": rung}}) for rung in ("reattempt", "diagnose")]
     row = judging.judge(
-        FINE, played(ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED))
+        FINE, ANY, played(ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED))
     )
     assert row["rungs"] == [("reattempt", 3.0), ("diagnose", None)]
 
@@ -174,3 +176,54 @@ def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: 
         trace.add(step)
     (found,) = traces.read_traces(tmp_path)
     assert found.steps == (11, 12) and trace.last_step() == found.step == 12
+
+
+# The rungs, on rows made by hand
+
+
+def test_every_fault_says_which_rungs_are_right_and_why() -> None:
+    assert set(rungs.CLIMBS) == set(cells.FAULTS)
+    assert all(rungs.right_climb(cell).why for cell in cells.every_cell())
+
+
+@pytest.mark.parametrize(
+    ("cell", "climbed", "wrong"),
+    [
+        ("ddp:sigkill", "reattempt", ""),
+        ("ddp:sigkill", "evict", "climbed evict instead of"),
+        ("ddp:sigkill", "reattempt page", "climbed reattempt page instead of"),
+        ("ddp:sigkill", "", "climbed no rung instead of"),
+        ("ddp:sigkill", "pray", "unknown rung pray"),
+        ("ddp:sigstop", "evict", ""),
+        ("ddp:sigstop", "reattempt", "climbed reattempt instead of"),
+        ("fsdp2:killer-machine", "reattempt diagnose trial", ""),
+        ("fsdp2:killer-machine", "reattempt diagnose evict", ""),
+        ("fsdp2:killer-machine", "reattempt evict", "climbed reattempt evict instead of"),
+        ("handler:xid", "reattempt evict", ""),
+        ("handler:xid", "reattempt reattempt", "climbed reattempt reattempt instead of"),
+        ("ddp:exception-always", "reattempt reattempt reattempt page", ""),
+        ("ddp:exception-always", "reattempt reattempt reattempt", "climbed reattempt reattempt reattempt instead of"),
+        ("ddp:exception-always", "reattempt diagnose trial page", "climbed reattempt diagnose trial page instead of"),
+        ("ddp:nan-rank", "", "climbed no rung instead of"),
+        ("hf:nan-rank", "", ""),
+        ("hf:nan-rank", "reattempt", "climbed reattempt instead of no rung"),
+    ],
+)
+def test_a_cell_is_right_only_with_its_own_rungs(cell: str, climbed: str, wrong: str) -> None:
+    right = rungs.right_climb(cells.Cell(*cell.split(":")))
+    said = rungs.misclimbed(right, [(name, 1.0) for name in climbed.split()])
+    assert [words[: len(wrong)] for words in said] == ([wrong] if wrong else [])
+
+
+def test_no_rung_evicts_where_no_machine_is_at_fault() -> None:
+    for cell in cells.every_cell():
+        if cells.FAULTS[cell.fault].blame != "machine":
+            assert "evict" not in rungs.right_climb(cell).must, cell
+
+
+def test_a_wrong_rung_makes_the_row_wrong_and_a_person_is_a_rung() -> None:
+    restart = (kinds.INTENT, {"action": "restart", "decision": {"rung": "reattempt"}})
+    page = (kinds.DECISION, {"action": "page", "rung": "reattempt", "reason": "max_restarts"})
+    row = judging.judge(FINE, rungs.Climb("evict", "made by hand"), played(ledger(STARTED, restart, AGAIN, page, page, FINISHED)))
+    assert row["rungs"] == [("reattempt", None), ("page", None)]
+    assert not row["right"] and row["wrong"] == ["climbed reattempt page instead of evict"]
