@@ -22,6 +22,7 @@ sys.path.insert(0, str(BENCH))
 cells: ModuleType = importlib.import_module("matrix_lab.cells")
 judging: ModuleType = importlib.import_module("matrix_lab.judge")
 rungs: ModuleType = importlib.import_module("matrix_lab.rungs")
+playing: ModuleType = importlib.import_module("matrix_lab.play")
 traces: ModuleType = importlib.import_module("matrix_lab.traces")
 NEEDS = {"hf": ("transformers", "accelerate"), "lightning": ("lightning",)}
 
@@ -36,14 +37,13 @@ LONG = {"lightning:two-stops"}
     "cell", [pytest.param(cell, marks=pytest.mark.release) if str(cell) in LONG else cell for cell in cells.CI_CELLS], ids=str
 )
 def test_no_healthy_machine_goes_the_bad_one_does_and_no_job_stands(cell: Any, tmp_path: Path) -> None:
-    play: ModuleType = importlib.import_module("matrix_lab.play")
     for name in NEEDS.get(cell.trainer, ()):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"needs {name}: pip install -e '.[trainers]'")
     if cells.FAULTS[cell.fault].outside is not None and not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     try:
-        row = play.play_cell(cell, tmp_path / "cell", 0)
+        row = playing.play_cell(cell, tmp_path / "cell", 0)
     except LabError as error:
         if "needs root" in str(error):
             pytest.skip(str(error))
@@ -176,6 +176,29 @@ def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: 
         trace.add(step)
     (found,) = traces.read_traces(tmp_path)
     assert found.steps == (11, 12) and trace.last_step() == found.step == 12
+
+
+@pytest.mark.parametrize(
+    ("phase", "now_s", "over"),
+    [
+        pytest.param("running", 149.0, False, id="soon after a step"),
+        pytest.param("running", 151.0, True, id="long after a step"),
+        pytest.param("diagnosing", 900.0, False, id="tested"),
+        pytest.param("replaying", 900.0, False, id="replayed"),
+    ],
+)
+def test_a_job_stands_a_while_after_its_last_step_unless_minder_holds_it(phase: str, now_s: float, over: bool) -> None:
+    patience = playing.Patience(100.0, 0.0)
+    assert not patience.is_over({"generation": 1, "phase": "starting"}, 0.0, 10.0)
+    assert patience.is_over({"generation": 1, "phase": phase}, 50.0, now_s) == over
+
+
+def test_a_generation_has_three_times_as_long_for_its_first_step_and_so_has_one_after_the_tests() -> None:
+    patience = playing.Patience(100.0, 0.0)
+    assert not patience.is_over({"generation": 1, "phase": "diagnosing"}, 50.0, 400.0)
+    assert not patience.is_over({"generation": 2, "phase": "starting"}, 50.0, 420.0)
+    assert not patience.is_over({"generation": 2, "phase": "starting"}, 50.0, 719.0)
+    assert patience.is_over({"generation": 2, "phase": "starting"}, 50.0, 721.0)
 
 
 # The rungs, on rows made by hand
