@@ -58,8 +58,10 @@ class Played:
     @property
     def rungs(self) -> list[tuple[str, float | None]]:
         """What was climbed, in order: (rung, seconds from the intent to the next first step of the job; None where none came). A person who
-        is called stands once, however many pages say so."""
+        is called stands once, however many pages say so. First steps are the ledger's and the scripts' own: minder does not see the steps
+        of every trainer."""
         firsts_s = [event.time_s for event in self.events if event.kind == kinds.FIRST_STEP]
+        firsts_s = sorted([*firsts_s, *(item.times_s[0] for item in self.traces if item.times_s)])
         found: list[tuple[str, float | None]] = []
         for event in self.events:
             if event.kind == kinds.INTENT and "decision" in event.payload:

@@ -158,10 +158,15 @@ def test_a_row_counts_restarts_and_standbys_and_shows_what_was_accused() -> None
 def test_a_row_has_each_rung_that_was_climbed_with_the_seconds_to_the_jobs_next_first_step() -> None:
     steps = (kinds.FIRST_STEP, {"step": 1, "generation": 1})
     acts = [(kinds.INTENT, {"action": "restart", "decision": {"rung": rung}}) for rung in ("reattempt", "diagnose")]
-    row = judging.judge(
-        FINE, ANY, played(ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED))
-    )
+    events = ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED)
+    row = judging.judge(FINE, ANY, played(events, traces=TAKEN_AT_ONCE))
     assert row["rungs"] == [("reattempt", 3.0), ("diagnose", None)]
+
+
+def test_a_first_step_that_minder_did_not_see_is_read_from_the_scripts_traces() -> None:
+    restart = (kinds.INTENT, {"action": "restart", "decision": {"rung": "reattempt"}})
+    row = judging.judge(FINE, ANY, played(ledger(STARTED, restart, AGAIN, FINISHED), traces=[*TAKEN_AT_ONCE, *taken(15.0)]))
+    assert row["rungs"] == [("reattempt", 5.0)]
 
 
 def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +252,7 @@ def test_no_rung_evicts_where_no_machine_is_at_fault() -> None:
 def test_a_wrong_rung_makes_the_row_wrong_and_a_person_is_a_rung() -> None:
     restart = (kinds.INTENT, {"action": "restart", "decision": {"rung": "reattempt"}})
     page = (kinds.DECISION, {"action": "page", "rung": "reattempt", "reason": "max_restarts"})
-    row = judging.judge(FINE, rungs.Climb("evict", "made by hand"), played(ledger(STARTED, restart, AGAIN, page, page, FINISHED)))
-    assert row["rungs"] == [("reattempt", None), ("page", None)]
+    events = ledger(STARTED, restart, AGAIN, page, page, FINISHED)
+    row = judging.judge(FINE, rungs.Climb("evict", "made by hand"), played(events))
+    assert row["rungs"] == [("reattempt", LATE_S - 10), ("page", None)]
     assert not row["right"] and row["wrong"] == ["climbed reattempt page instead of evict"]
