@@ -1,8 +1,10 @@
 """Which rungs of the ladder each cell must climb, as data, and whether a cell did (pure).
 
 A climb is written as its rungs in order, such as `reattempt diagnose trial`; `page` is a person. `must` is a regular expression over it:
-where several climbs are right, `why` says why. What stands here follows from docs/ladder.md and from what each fault is, and was written
-down before the cells were played.
+where several climbs are right, `why` says why. What stands here follows from docs/ladder.md, docs/rules.md and what each fault is.
+
+A job that stands, and of which no machine is named, calls a person at once, and is started again once it has stood for
+`restart_hung_after_s`: that page is right before such a restart, and nowhere else.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ class Climb:
     by_trainer: Mapping[str, Climb] = field(default_factory=dict)
 
 
-_NAMED = "evict|reattempt( diagnose)? (trial|evict)"
+_STOOD = "(page )?reattempt"
+_NAMED = f"evict|{_STOOD}( (page )?diagnose)? (trial|evict)"
 _NAMED_WHY = (
     "a hang whose machine connections or processes name evicts at once; where its stack alone stands apart it is unknown like a crash, "
     "and the second hang gives its ranks to a standby"
 )
 _MISMATCH = Climb(
-    "reattempt( reattempt|( diagnose)? trial)?",
+    f"{_STOOD}( {_STOOD}|( (page )?diagnose)? trial)?",
     "ranks in different collectives are the program's, and the job starts again; where stacks alone tell the rank apart, the second hang "
     "is tried on a standby; no machine is evicted",
 )
@@ -57,7 +60,7 @@ CLIMBS: Mapping[str, Climb] = {
     ),
     "extra-all-reduce": _MISMATCH,
     "other-group": _MISMATCH,
-    "loader": Climb("reattempt", "a hang in which a loader waits for a file is no machine's"),
+    "loader": Climb(_STOOD, "a hang in which a loader waits for a file is no machine's"),
     "full-disk": Climb(
         "reattempt( reattempt| diagnose| trial)* page",
         "an error of the program or unknown, by how the trainer dies of it; it comes back wherever the rank is, so it ends with a person",
