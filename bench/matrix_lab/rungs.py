@@ -41,7 +41,7 @@ _NAMED_WHY = (
 )
 _MISMATCH = Climb(
     f"{_STOOD}( {_STOOD}|( (page )?diagnose)? trial)?",
-    "ranks in different collectives are the program's, and the job starts again; where stacks alone tell the rank apart, the second hang "
+    "ranks in different collectives are the program's, and the job starts again; where stacks alone set the rank apart, the second hang "
     "is tried on a standby; no machine is evicted",
 )
 
