@@ -3,9 +3,10 @@
     python bench/matrix.py [--cells ddp:sigstop,hf:xid] [--trainers ddp,hf] [--faults sigstop,xid] [--seed 0] [--out bench-out/matrix]
 
 Each cell is a job of four machines and two standbys under `minder run --act` with launchers and agents, one after the other, as the lab
-has them. No healthy machine may be evicted, a bad one must be gone by its third failure, and no job may be left standing. A line per cell
-goes to `matrix.jsonl`, the table of all lines to `matrix.md`. A bench that was stopped goes on: cells that have a line are left out, unless
-`--again` is given. `--ci` takes the ten cells of tests/scenarios/test_matrix.py.
+has them. No healthy machine may be evicted, a bad one must be gone by its third failure, no job may be left standing, and the ladder must
+have been climbed as matrix_lab/rungs.py says. A line per cell goes to `matrix.jsonl`, the table of all lines to `matrix.md`. A bench that
+was stopped goes on: cells that have a line are left out, unless `--again` is given. `--ci` takes the ten cells of
+tests/scenarios/test_matrix.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from matrix_lab.cells import CI_CELLS, FAULTS, TRAINERS, Cell, every_cell
 from matrix_lab.play import play_cell
+from matrix_lab.rungs import rung_rows
 
 from minder.model.errors import LabError
 from minder.simulate.lab.clean import clean_labs
@@ -113,7 +115,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """First the matrix, then the numbers of each cell."""
+    """First the matrix, then the rungs by fault, then the numbers of each cell."""
     found = {row["cell"]: row for row in rows}
     lines = [f"| what happens | {' | '.join(TRAINERS)} |", "|---" * (len(TRAINERS) + 1) + "|"]
     for fault in FAULTS.values():
@@ -121,6 +123,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             words = (_word(found.get(f"{trainer}:{fault.name}")) for trainer in TRAINERS)
             lines.append(f"| {fault.name}: {fault.what} | {' | '.join(words)} |")
     lines += ["", f"{sum(row['right'] for row in rows)} of {len(rows)} right.", ""]
+    lines += ["| what happens | cells | climbed | seconds to the next first step: median (worst) |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(map(str, row))} |" for row in rung_rows(rows)] + [""]
     lines += ["| cell | seed | right | end | evicted | accused | failures | restarts | standbys | seconds | rungs, s | wrong |"]
     lines += ["|---" * 12 + "|"]
     for row in rows:

@@ -1,1 +1,1 @@
-"""The parts of bench/matrix.py: cells as data, the stage, injectors, traces, the judge."""
+"""The parts of bench/matrix.py: cells and their rungs as data, the stage, injectors, traces, the judge."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matrix_lab.cells import Expectation
+from matrix_lab.rungs import PERSON, Climb, misclimbed
 from matrix_lab.traces import Trained
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
@@ -56,13 +57,18 @@ class Played:
 
     @property
     def rungs(self) -> list[tuple[str, float | None]]:
-        """What was climbed, in order: (rung, seconds from the intent to the next first step of the job; None where none came)."""
+        """What was climbed, in order: (rung, seconds from the intent to the next first step of the job; None where none came). A person who
+        is called stands once, however many pages say so. First steps are the ledger's and the scripts' own: minder does not see the steps
+        of every trainer."""
         firsts_s = [event.time_s for event in self.events if event.kind == kinds.FIRST_STEP]
-        climbed = [event for event in self.events if event.kind == kinds.INTENT and "decision" in event.payload]
-        found = []
-        for event in climbed:
-            first_s = next((time_s for time_s in firsts_s if time_s >= event.time_s), None)
-            found.append((str(event.payload["decision"]["rung"]), None if first_s is None else round(first_s - event.time_s, 1)))
+        firsts_s = sorted([*firsts_s, *(item.times_s[0] for item in self.traces if item.times_s)])
+        found: list[tuple[str, float | None]] = []
+        for event in self.events:
+            if event.kind == kinds.INTENT and "decision" in event.payload:
+                first_s = next((time_s for time_s in firsts_s if time_s >= event.time_s), None)
+                found.append((str(event.payload["decision"]["rung"]), None if first_s is None else round(first_s - event.time_s, 1)))
+            elif event.kind == kinds.DECISION and event.payload.get("action") == PERSON and found[-1:] != [(PERSON, None)]:
+                found.append((PERSON, None))
         return found
 
     def name(self, machine: str) -> str:
@@ -76,9 +82,9 @@ class Played:
         return list(dict.fromkeys(machine for item in verdicts if item.get("tier") in ("page", "evict") for machine in item["machines"]))
 
 
-def judge(expect: Expectation, played: Played) -> dict[str, Any]:
+def judge(expect: Expectation, climb: Climb, played: Played) -> dict[str, Any]:
     """The row of the table: {right, wrong, end, evicted, accused, failures, restarts, standbys, rungs}."""
-    wrong = [*_evictions(expect, played), *_gone(expect, played), *_end(expect, played)]
+    wrong = [*_evictions(expect, played), *_gone(expect, played), *_end(expect, played), *misclimbed(climb, played.rungs)]
     wrong += [] if played.complete else ["the fault did not come in full"]
     used = {machine for placed in played.placements for machine in placed.values()}
     return {

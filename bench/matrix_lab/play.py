@@ -7,21 +7,40 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matrix_lab.cells import FAULTS, TRAINERS, Cell
 from matrix_lab.injectors import Injector, make_injector
 from matrix_lab.judge import Played, judge
+from matrix_lab.rungs import right_climb
 from matrix_lab.stage import MACHINES, MatrixStage, remove_leftovers, small_disk, trace_folder
 from matrix_lab.traces import read_traces, read_troubles
 from minder.act.controller.status import read_status
 from minder.model.errors import LabError
 from minder.record.incidents import kinds
 
-__all__ = ["play_cell"]
+__all__ = ["Patience", "play_cell"]
 
 _LOOK_S = 0.05
+_HELD = ("suspended", "diagnosing", "replaying")
+
+
+@dataclass(slots=True)
+class Patience:
+    """How long a job may stand still: `stand_s` after a step, and three times that before a generation's first step. What minder itself
+    holds still, to test it or to replay it, does not stand: that has limits of its own, and the cell's."""
+
+    stand_s: float
+    started_s: float
+    generation: int | None = None
+
+    def is_over(self, status: Mapping[str, Any], stepped_s: float, now_s: float) -> bool:
+        if status.get("generation") != self.generation or status.get("phase") in _HELD:
+            self.started_s, self.generation = now_s, status.get("generation")
+        quiet_s = now_s - max(self.started_s, stepped_s)
+        return quiet_s > (self.stand_s if stepped_s > self.started_s else 3 * self.stand_s)
 
 
 def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s: float = 420.0) -> dict[str, Any]:
@@ -47,23 +66,19 @@ def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s:
         stage.start_controller()
         standing = _watch(stage, injector, stand_s, began_s + limit_s)
         played = _played(stage, injector, standing)
-        row = judge(fault.expectation(cell.trainer), played)
+        row = judge(fault.expectation(cell.trainer), right_climb(cell), played)
     row |= {"timeline": _timeline(played, began_s)}
     return {"cell": str(cell), "seed": seed, **row, "seconds": round(time.time() - began_s), "load": round(os.getloadavg()[0], 1)}
 
 
 def _watch(stage: MatrixStage, injector: Injector, stand_s: float, end_s: float) -> bool:
     """Until the controller ends; True if the job was given up before."""
-    started_s, generation = time.time(), None
+    patience = Patience(stand_s, time.time())
     while stage.controller_status() is None:
         trained = read_traces(stage.memory)
         injector.look(trained)
-        now = (read_status(stage.status_path) or {}).get("generation")
-        if now != generation:
-            started_s, generation = time.time(), now
         stepped_s = max((item.times_s[-1] for item in trained if item.steps), default=0.0)
-        quiet_s = time.time() - max(started_s, stepped_s)
-        if quiet_s > (stand_s if stepped_s > started_s else 3 * stand_s) or time.time() > end_s:
+        if patience.is_over(read_status(stage.status_path) or {}, stepped_s, time.time()) or time.time() > end_s:
             return True
         time.sleep(_LOOK_S)
     return False

@@ -21,6 +21,8 @@ sys.path.insert(0, str(BENCH))
 
 cells: ModuleType = importlib.import_module("matrix_lab.cells")
 judging: ModuleType = importlib.import_module("matrix_lab.judge")
+rungs: ModuleType = importlib.import_module("matrix_lab.rungs")
+playing: ModuleType = importlib.import_module("matrix_lab.play")
 traces: ModuleType = importlib.import_module("matrix_lab.traces")
 NEEDS = {"hf": ("transformers", "accelerate"), "lightning": ("lightning",)}
 
@@ -35,14 +37,13 @@ LONG = {"lightning:two-stops"}
     "cell", [pytest.param(cell, marks=pytest.mark.release) if str(cell) in LONG else cell for cell in cells.CI_CELLS], ids=str
 )
 def test_no_healthy_machine_goes_the_bad_one_does_and_no_job_stands(cell: Any, tmp_path: Path) -> None:
-    play: ModuleType = importlib.import_module("matrix_lab.play")
     for name in NEEDS.get(cell.trainer, ()):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"needs {name}: pip install -e '.[trainers]'")
     if cells.FAULTS[cell.fault].outside is not None and not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     try:
-        row = play.play_cell(cell, tmp_path / "cell", 0)
+        row = playing.play_cell(cell, tmp_path / "cell", 0)
     except LabError as error:
         if "needs root" in str(error):
             pytest.skip(str(error))
@@ -117,6 +118,7 @@ FINISHED = (kinds.JOB_ENDED, {"outcome": "finished"})
 FAILED = (kinds.JOB_ENDED, {"outcome": "failed", "detail": "exit code 3 of rank 2"})
 BAD = cells.Expectation(("target",), ("target",))
 FINE = cells.Expectation()
+ANY = rungs.Climb(".*", "whatever was climbed")
 PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
 
 
@@ -142,24 +144,29 @@ PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
     ],
 )
 def test_the_judge_says_what_is_wrong(expect: Any, events: list[Any], changes: dict[str, Any], wrong: list[str]) -> None:
-    row = judging.judge(expect, played(ledger(*events), **changes))
+    row = judging.judge(expect, ANY, played(ledger(*events), **changes))
     assert row["right"] == (wrong == [])
     assert [said[: len(start)] for said, start in zip(row["wrong"], wrong, strict=True)] == wrong
 
 
 def test_a_row_counts_restarts_and_standbys_and_shows_what_was_accused() -> None:
     verdict = (kinds.VERDICT, {"kind": "machine", "tier": "page", "machines": [SECOND]})
-    row = judging.judge(BAD, played(ledger(STARTED, verdict, REPLACED, FINISHED)))
+    row = judging.judge(BAD, ANY, played(ledger(STARTED, verdict, REPLACED, FINISHED)))
     assert (row["restarts"], row["standbys"], row["accused"], row["evicted"]) == (1, 1, ["second"], [])
 
 
 def test_a_row_has_each_rung_that_was_climbed_with_the_seconds_to_the_jobs_next_first_step() -> None:
     steps = (kinds.FIRST_STEP, {"step": 1, "generation": 1})
     acts = [(kinds.INTENT, {"action": "restart", "decision": {"rung": rung}}) for rung in ("reattempt", "diagnose")]
-    row = judging.judge(
-        FINE, played(ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED))
-    )
+    events = ledger(STARTED, steps, acts[0], (kinds.INTENT, {"action": "rejoin"}), AGAIN, steps, acts[1], FINISHED)
+    row = judging.judge(FINE, ANY, played(events, traces=TAKEN_AT_ONCE))
     assert row["rungs"] == [("reattempt", 3.0), ("diagnose", None)]
+
+
+def test_a_first_step_that_minder_did_not_see_is_read_from_the_scripts_traces() -> None:
+    restart = (kinds.INTENT, {"action": "restart", "decision": {"rung": "reattempt"}})
+    row = judging.judge(FINE, ANY, played(ledger(STARTED, restart, AGAIN, FINISHED), traces=[*TAKEN_AT_ONCE, *taken(15.0)]))
+    assert row["rungs"] == [("reattempt", 5.0)]
 
 
 def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,3 +181,81 @@ def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: 
         trace.add(step)
     (found,) = traces.read_traces(tmp_path)
     assert found.steps == (11, 12) and trace.last_step() == found.step == 12
+
+
+@pytest.mark.parametrize(
+    ("phase", "now_s", "over"),
+    [
+        pytest.param("running", 149.0, False, id="soon after a step"),
+        pytest.param("running", 151.0, True, id="long after a step"),
+        pytest.param("diagnosing", 900.0, False, id="tested"),
+        pytest.param("replaying", 900.0, False, id="replayed"),
+    ],
+)
+def test_a_job_stands_a_while_after_its_last_step_unless_minder_holds_it(phase: str, now_s: float, over: bool) -> None:
+    patience = playing.Patience(100.0, 0.0)
+    assert not patience.is_over({"generation": 1, "phase": "starting"}, 0.0, 10.0)
+    assert patience.is_over({"generation": 1, "phase": phase}, 50.0, now_s) == over
+
+
+def test_a_generation_has_three_times_as_long_for_its_first_step_and_so_has_one_after_the_tests() -> None:
+    patience = playing.Patience(100.0, 0.0)
+    assert not patience.is_over({"generation": 1, "phase": "diagnosing"}, 50.0, 400.0)
+    assert not patience.is_over({"generation": 2, "phase": "starting"}, 50.0, 420.0)
+    assert not patience.is_over({"generation": 2, "phase": "starting"}, 50.0, 719.0)
+    assert patience.is_over({"generation": 2, "phase": "starting"}, 50.0, 721.0)
+
+
+# The rungs, on rows made by hand
+
+
+def test_every_fault_says_which_rungs_are_right_and_why() -> None:
+    assert set(rungs.CLIMBS) == set(cells.FAULTS)
+    assert all(rungs.right_climb(cell).why for cell in cells.every_cell())
+
+
+@pytest.mark.parametrize(
+    ("cell", "climbed", "wrong"),
+    [
+        ("ddp:sigkill", "reattempt", ""),
+        ("ddp:sigkill", "evict", "climbed evict instead of"),
+        ("ddp:sigkill", "reattempt page", "climbed reattempt page instead of"),
+        ("ddp:sigkill", "", "climbed no rung instead of"),
+        ("ddp:sigkill", "pray", "unknown rung pray"),
+        ("ddp:sigstop", "evict", ""),
+        ("ddp:sigstop", "reattempt", "climbed reattempt instead of"),
+        ("fsdp2:killer-machine", "reattempt diagnose trial", ""),
+        ("fsdp2:killer-machine", "reattempt diagnose evict", ""),
+        ("fsdp2:killer-machine", "reattempt evict", "climbed reattempt evict instead of"),
+        ("handler:xid", "reattempt evict", ""),
+        ("handler:xid", "reattempt reattempt", "climbed reattempt reattempt instead of"),
+        ("ddp:exception-always", "reattempt reattempt reattempt page", ""),
+        ("ddp:exception-always", "reattempt reattempt reattempt", "climbed reattempt reattempt reattempt instead of"),
+        ("ddp:exception-always", "reattempt diagnose trial page", "climbed reattempt diagnose trial page instead of"),
+        ("ddp:loader", "page reattempt", ""),
+        ("ddp:loader", "page", "climbed page instead of"),
+        ("ddp:loader", "page reattempt page", "climbed page reattempt page instead of"),
+        ("ddp:nan-rank", "", "climbed no rung instead of"),
+        ("hf:nan-rank", "", ""),
+        ("hf:nan-rank", "reattempt", "climbed reattempt instead of no rung"),
+    ],
+)
+def test_a_cell_is_right_only_with_its_own_rungs(cell: str, climbed: str, wrong: str) -> None:
+    right = rungs.right_climb(cells.Cell(*cell.split(":")))
+    said = rungs.misclimbed(right, [(name, 1.0) for name in climbed.split()])
+    assert [words[: len(wrong)] for words in said] == ([wrong] if wrong else [])
+
+
+def test_no_rung_evicts_where_no_machine_is_at_fault() -> None:
+    for cell in cells.every_cell():
+        if cells.FAULTS[cell.fault].blame != "machine":
+            assert "evict" not in rungs.right_climb(cell).must, cell
+
+
+def test_a_wrong_rung_makes_the_row_wrong_and_a_person_is_a_rung() -> None:
+    restart = (kinds.INTENT, {"action": "restart", "decision": {"rung": "reattempt"}})
+    page = (kinds.DECISION, {"action": "page", "rung": "reattempt", "reason": "max_restarts"})
+    events = ledger(STARTED, restart, AGAIN, page, page, FINISHED)
+    row = judging.judge(FINE, rungs.Climb("evict", "made by hand"), played(events))
+    assert row["rungs"] == [("reattempt", LATE_S - 10), ("page", None)]
+    assert not row["right"] and row["wrong"] == ["climbed reattempt page instead of evict"]
