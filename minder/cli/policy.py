@@ -128,7 +128,7 @@ def _of_recordings(paths: Sequence[Path], policy: PolicyConfig, launched: bool) 
             items += rehearse_verdicts(job, verdicts, policy, path.resolve().name)
         except (BadInputError, RuleFailedError) as error:
             problems.append(" ".join(str(error).split()))
-    return rehearse_recordings(items, policy), problems
+    return rehearse_recordings(items, policy, launched), problems
 
 
 @app.command("rules")
@@ -185,17 +185,27 @@ def restore(
 
 
 def _policy(path: Path | None) -> PolicyConfig:
+    """Of a configuration as it stands: its token files are another machine's business."""
     from minder.act.policy.config import PolicyConfig
-    from minder.config import load_config
+    from minder.config import read_config
+    from minder.model.errors import BadInputError, ConfigError
 
-    return PolicyConfig() if path is None else load_config(path, only_watch=True).policy_config(act=True)
+    if path is None:
+        return PolicyConfig()
+    try:
+        return read_config(path).policy_config(act=True)
+    except ConfigError:
+        raise
+    except BadInputError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _is_launched(path: Path | None) -> bool:
     """Whether launchers of this configuration run its job, so that its machines can be tested while it stands."""
-    from minder.config import load_config
+    from minder.config import read_config
 
-    return path is not None and all(machine.launcher is not None for machine in load_config(path, only_watch=True).machines)
+    machines = () if path is None else read_config(path).machines
+    return bool(machines) and all(machine.launcher is not None for machine in machines)
 
 
 def _print(document: dict[str, Any], rows: list[tuple[str, ...]], format_: str) -> None:

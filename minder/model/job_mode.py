@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 __all__ = ["MODES", "JobMode", "Mode", "ModeSource"]
 
 Mode = Literal["start", "stepping", "slow", "stalled", "idle_phase", "restarting", "outage"]
-ModeSource = Literal["step counter", "phase event", "activity", "common level", "none"]
+ModeSource = Literal["workers", "step counter", "phase event", "activity", "common level", "none"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 _SUM_TO = 1e-6
 

@@ -38,6 +38,11 @@ class WorkerView:
     work_unit: str | None = None  # samples, tokens
     code_version: str | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Its process is gone, by itself or on order."""
+        return self.state in ("exited", "ended")
+
 
 @dataclass(frozen=True, slots=True)
 class MachineView:

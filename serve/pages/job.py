@@ -47,6 +47,7 @@ _DOES = {
     "outage": "is not heard: most of its machines do not answer",
 }
 _BY = {
+    "workers": "by its workers, of which some have ended",
     "step counter": "by its steps",
     "phase event": "by what it reported of itself",
     "activity": "by its traffic, input and output",

@@ -65,7 +65,7 @@ def test_what_failed_before_in_the_recording_is_remembered() -> None:
 def test_a_job_that_launchers_run_is_tested_and_climbs_on_as_if_nothing_was_found() -> None:
     found = rehearse_verdicts(replace(JOB, launched=True), [nan("m1", 1, 0.0), nan("m1", 1, 900.0)], LIVE)
     assert [item.now.rung for item in found][:2] == ["diagnose", "trial"]
-    rehearsal = rehearse_recordings(found, LIVE)
+    rehearsal = rehearse_recordings(found, LIVE, launched=True)
     assert rehearsal.now.diagnoses == 1 and any("1 diagnoses" in line for line in rehearsal_lines(rehearsal))
 
 

@@ -74,6 +74,23 @@ def test_recordings_or_a_ledger_but_not_both(run_on_ledger: Run) -> None:
     assert status == 2 and "give recordings or --ledger" in err
 
 
+@pytest.mark.parametrize(
+    ("launcher", "said"),
+    [('\nlauncher = "http://10.0.0.1:9402"', "tests and replays too"), ("", "without tests and replays")],
+    ids=["launchers", "none"],
+)
+def test_a_recordings_jobs_can_be_tested_where_the_configuration_has_launchers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, said: str
+) -> None:
+    """Its tokens are on another machine."""
+    config, past = tmp_path / "job.toml", tmp_path / "past"
+    config.write_text(f'name = "llm"\nmachine_token_dir = "nowhere"\n[[machines]]\nname = "m0"\nagent = "http://10.0.0.1:9401"{launcher}\n')
+    past.mkdir()
+    (past / "job.toml").write_text('name = "llm"\nmachines = ["m0"]\n')
+    assert main(["policy", "test", str(past), "--config", str(config)]) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_a_recording_that_cannot_be_read_has_its_line_and_the_others_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = tmp_path / "good"
     good.mkdir()

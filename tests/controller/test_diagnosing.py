@@ -154,6 +154,33 @@ def test_a_launcher_that_never_answers_is_not_tested_and_the_job_goes_on(make: C
     assert "not tested: m3 (does not answer)" in result_of(world)["detail"]
 
 
+@pytest.mark.parametrize(
+    ("sort", "take", "tested"),
+    [("crash", 15, False), ("nonfinite", 15, True), ("nonfinite", 1000, False)],
+    ids=["crash", "numbers in doubt", "to the end of patience"],
+)
+def test_numbers_that_are_in_doubt_have_twice_the_time(make: Callable[..., Any], sort: str, take: int, tested: bool) -> None:
+    world = make(sort)
+    world.policy = replace(world.policy, diagnose_limit_s=10.0)
+    world.fleet.launchers["m3"].probes_take = take
+    app = world.life(40)
+    assert app.state.phase == "running" and app.state.barred == set()
+    detail = result_of(world)["detail"]
+    assert ("disk on 1 of 4" in detail) is not tested and ("memory, space" in detail) is tested, detail
+
+
+def test_a_fault_that_was_seen_once_has_twice_the_time_for_its_second_look(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minder.diagnose.diagnostics.judgement.LEAST_PEERS", 3)
+    world = make()
+    world.policy = replace(world.policy, diagnose_limit_s=10.0)
+    for launcher in world.fleet.launchers.values():
+        launcher.probes_take = 7  # two rounds take longer than the limit
+    world.fleet.launchers["m2"].faults["links"] = "compared"
+    assert world.life(40).state.barred == {"m2"}
+
+
 @pytest.mark.parametrize("how", ["pause", "maintenance", "order"])
 def test_a_person_ends_the_tests_and_the_job_is_resumed(make: Callable[..., Any], how: str) -> None:
     world = make()

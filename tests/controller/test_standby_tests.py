@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -107,6 +108,20 @@ def test_each_standby_is_tested_once_the_job_has_settled_and_then_every_hour(sit
     site.tick(1.0, 3)
     assert len(site.orders) == 4, "another controller knows when they were tested"
     assert {event.payload["why"] for event in site.ledger.events(kinds=[kinds.PROBES])} == {"standby"}
+
+
+def test_a_probe_that_was_not_measured_is_run_again_before_the_hour_and_ever_later(site: Site) -> None:
+    """A busy machine, say: it is no news for the other probes, and puts off no round of all of them."""
+    site.answers, asked = {"s0": "unknown"}, list[tuple[int, list[str]]]()
+    for minute in range(63):
+        site.tick(60.0)
+        new = [body for machine, body in site.orders if machine == "s0"][len(asked) :]
+        asked += [(minute, [probe["id"] for probe in body["probes"]]) for body in new]
+    first, *again, whole = asked
+    assert first[1] == whole[1] == ["links", "gemm"] and whole[0] - first[0] in (60, 61)
+    assert len(again) >= 2 and all(names == ["gemm"] for _, names in again)
+    waits = [after - before for (before, _), (after, _) in pairwise([first, *again])]
+    assert all(late > early for early, late in pairwise(waits))
 
 
 def test_one_whose_probe_fails_is_skipped_and_reported_until_that_probe_passes(site: Site) -> None:

@@ -285,7 +285,7 @@ class Watch:
         twice = [rank for rank, count in ranks.items() if count > 1]
         if twice:
             self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.monotonic_s():.0f}")
-        if self.held_s() > max(self._policy.diagnose_limit_s, self._policy.replay_limit_s) + HELD_UP_S and not self.broken:
+        if self.held_s() > max(2.0 * self._policy.diagnose_limit_s, self._policy.replay_limit_s) + HELD_UP_S and not self.broken:
             self.fail("a job stands no longer than its limit for tests", f"{self._diagnosis}, for {self.held_s():.0f} s")
 
         versions = {item.update for item in self._world.running()}

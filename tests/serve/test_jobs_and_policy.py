@@ -81,6 +81,7 @@ MODE = {"likeliest": "stalled", "since_s": 1_700_000_000.0, "source": "step coun
 
 @pytest.mark.parametrize(("mode", "age_s", "said"), [
     (MODE, 0.0, "the job stands still since"),
+    (MODE | {"source": "workers"}, 0.0, "by its workers, of which some have ended"),
     (MODE | {"likeliest": "idle_phase", "source": "phase event"}, 0.0, "the job is in a phase that it declared"),
     (MODE | {"likeliest": None}, 0.0, "nothing reports what the job is doing"),
     (MODE | {"likeliest": "dreaming"}, 0.0, "nothing reports what the job is doing"),  # of a later version
@@ -95,7 +96,7 @@ def test_the_page_says_in_one_line_what_the_job_is_doing(
     assert send_token(http, token_of(service, "viewer")).status_code == 303
     page = html.unescape(http.get("/jobs/llm").text)
     assert said in page
-    assert ("93 % likely, by its steps" in page) == ("stands still" in said)
+    assert ("93 % likely, by its steps" in page) == ("the job stands still" in said)
 
 
 @pytest.mark.parametrize(("work", "said"), [

@@ -9,8 +9,9 @@ Where a machine is suspected of being slow, or the job hangs, its machines excha
 (minder.act.controller.pair_rounds), and a machine that is slow or faulty with two others goes too.
 
 Every launcher knows the operation by its name. So a controller that takes over asks for the same tests and starts nothing twice, and one
-that finds the result decides on it. `policy.diagnose_limit_s` ends the tests whatever is missing; a person's pause, or order to restart,
-does at once.
+that finds the result decides on it. `policy.diagnose_limit_s` ends the tests whatever is missing; twice of it does where numbers are in
+doubt, or a fault waits for its second look: machines that are busy with other work would end such tests unjudged, and the job would train
+on with a machine that computes wrongly. A person's pause, or order to restart, ends them at once.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks 
 _SURE = 0.95
 _JUDGED = ("pass", "slow", "fail")
 _OF_SPEED = ("links", "device_health", "memory", "loopback", "gemm")  # of a job that is stopped because a machine is slow
+_LONGER = 2.0  # times the limit, where numbers are in doubt or a fault is looked at again
 _PAIRS_SHARE = 0.5  # of the limit: the probes have the rest
 _SUSPECTED_S = 3600.0  # so long a suspicion that a machine is slow is worth a test at the next stop
 
@@ -54,8 +56,8 @@ _SUSPECTED_S = 3600.0  # so long a suspicion that a machine is slow is worth a t
 @dataclass(slots=True)
 class _Run(Held):
     """One diagnosis. number: of the round. answers: machine to its results, of those that are done; partial: of the others. troubled_s:
-    since when a machine has not answered or refused. slow: the job was stopped because a machine is slow. by_pairs: machines are to be
-    tested by pairs; pairs: those tests, once they have begun."""
+    since when a machine has not answered or refused. slow: the job was stopped because a machine is slow. in_doubt: alignment is to say
+    whether a machine computes wrong numbers. by_pairs: machines are to be tested by pairs; pairs: those tests, once they have begun."""
 
     names: tuple[str, ...]
     number: int = 1
@@ -64,6 +66,7 @@ class _Run(Held):
     untested: dict[str, str] = field(default_factory=dict)
     troubled_s: dict[str, float] = field(default_factory=dict)
     slow: bool = False
+    in_doubt: bool = False
     by_pairs: bool = False
     pairs: PairRounds | None = None
 
@@ -81,13 +84,16 @@ class Diagnosing(Hold[_Run]):
 
     @property
     def limit_s(self) -> float:
-        return self._config.diagnose_limit_s
+        run = self._run
+        longer = run is not None and (run.in_doubt or run.number > 1)
+        return self._config.diagnose_limit_s * (_LONGER if longer else 1.0)
 
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
         machines = machine_order(self._state.rank_machine)
         slow = decision.trouble == "slow"
-        names = self._chosen(decision, machines)
+        names, in_doubt = self._chosen(decision, machines), decision.trouble == "nan" or self._is_number_odd(machines)
         run = _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s, names, slow=slow)
+        run.in_doubt = in_doubt and "alignment" in names
         run.by_pairs = (
             self._paths is not None and len(machines) > 1 and (slow or decision.trouble == "hang" or self._is_slow_suspected(run))
         )
@@ -113,18 +119,26 @@ class Diagnosing(Hold[_Run]):
         return tuple(name for name in PROBES if "peers" not in programs[name].probe.needs and (name != "alignment" or due))
 
     def _is_alignment_due(self, machines: Sequence[str]) -> bool:
-        """The job has run for so long and not all of its machines were judged by it, or a gradient or a loss went wrong (a spike of
-        five times, say) since the last one. What was not judged says nothing, and a standby that came in says nothing of the others."""
+        """The job has run for so long and not all of its machines were judged by it, or a number went wrong since the last one."""
         since_s = self._clock.now_s() - self._config.alignment_after_s
         begun_s = max((event.time_s for event in self._held.events(kinds.JOB_REGISTERED)), default=since_s)
+        return (begun_s <= since_s and not self._last_aligned(machines, since_s)) or self._is_number_odd(machines)
+
+    def _is_number_odd(self, machines: Sequence[str]) -> bool:
+        """Whether a gradient or a loss went wrong (a spike of five times, say) since all machines were last judged by alignment."""
+        since_s = self._clock.now_s() - self._config.alignment_after_s
+        odd = (event.id for event in self._held.events(kinds.VERDICT) if event.payload.get("cause") == "numeric" and event.time_s > since_s)
+        return max(odd, default=0) > self._last_aligned(machines, since_s)
+
+    def _last_aligned(self, machines: Sequence[str], since_s: float) -> int:
+        """The event with which the last of them was judged by it since then, 0 where one was not. What was not judged says nothing, and a
+        standby that came in says nothing of the others."""
         aligned = {
             run.machine: run.event_id
             for run in read_past(self._ledger.events, self._clock.now_s())
             if run.time_s > since_s and any(item.probe == "alignment" and item.verdict in _JUDGED for item in run.judgements)
         }
-        last = min((aligned.get(machine, 0) for machine in machines), default=0)
-        odd = (event.id for event in self._held.events(kinds.VERDICT) if event.payload.get("cause") == "numeric" and event.time_s > since_s)
-        return (begun_s <= since_s and not last) or max(odd, default=0) > last
+        return min((aligned.get(machine, 0) for machine in machines), default=0)
 
     def _is_slow_suspected(self, run: _Run) -> bool:
         """Whether a rule, or what-if, said within the hour that the job is slow: this is the next stop."""
@@ -193,7 +207,7 @@ class Diagnosing(Hold[_Run]):
         if run.pairs is not None:
             self._ledger.check_fence()
             run.pairs.tick()
-        if run.pairs is None or run.pairs.is_over or self._passed_s(run) > _PAIRS_SHARE * self.limit_s:
+        if run.pairs is None or run.pairs.is_over or self._passed_s(run) > _PAIRS_SHARE * self._config.diagnose_limit_s:
             self._write_pairs(run)
             run.by_pairs = False
             self._ask(run)
@@ -209,9 +223,11 @@ class Diagnosing(Hold[_Run]):
         return found[-1].graph if found else None
 
     def _end(self, run: _Run, why: str) -> None:
-        run.answers |= {name: found for name, found in run.partial.items() if name not in run.answers}
+        late = why or f"not done within {self.limit_s:.0f} s"
+        for name, found in run.partial.items():
+            run.answers.setdefault(name, (*found, *_not_run(run.names, found, late)))
         left = [name for name in run.machines if name not in run.answers and name not in run.untested]
-        run.untested |= dict.fromkeys(left, why or f"not done within {self._config.diagnose_limit_s:.0f} s")
+        run.untested |= dict.fromkeys(left, late)
         self._write_results(run)
         self._write_pairs(run)
         self._settle(run, why)
@@ -254,6 +270,12 @@ class Diagnosing(Hold[_Run]):
         events = self._held.own(run, kinds.PROBES)
         numbers = {event.id: int(event.payload.get("round") or 1) for event in events}
         return [TestRound(item.machine, numbers[item.event_id], item.results, item.judgements) for item in fold_probes(events)]
+
+
+def _not_run(names: Sequence[str], found: Sequence[ProbeResult], why: str) -> list[ProbeResult]:
+    """What did not come to its turn is not judged: unsaid, it would pass for a pass beside the machines that came so far."""
+    programs = find_programs(tuple(name for name in names if name not in {item.probe for item in found}))
+    return [ProbeResult(name, program.probe.version, "not_judged", why) for name, program in programs.items()]
 
 
 def probe_verdict(machine: str, faults: Sequence[ProbeJudgement], now_s: float, since_s: float) -> Verdict:

@@ -160,8 +160,8 @@ class Hold(ABC, Generic[Run]):
         if intent is None or not self._state.is_held:
             return ""
         decision, incident = from_json(Decision, intent.payload["decision"]), str(intent.incident)
-        passed_s = min(max(0.0, self._clock.now_s() - intent.time_s), self.limit_s)
-        run = self._run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.monotonic_s() - passed_s)
+        run = self._run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.monotonic_s())
+        run.begun_s -= min(max(0.0, self._clock.now_s() - intent.time_s), self.limit_s)
         if self._ledger.result(run.operation_id) is not None:
             self._settle_again(run)
             return f"{self._state.name}: its {self._what} had come to an end; what was found is decided on"

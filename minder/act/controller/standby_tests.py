@@ -4,10 +4,13 @@ A test never stands in the job's way. It is ordered only while the job runs and 
 when the machine gets ranks, and nothing here is waited for. What it measured is judged as every probe is, beside equal machines and the
 machine's own past, and goes into the ledger: a standby whose probe failed is given no ranks until that probe passes. One of which nothing
 is known yet is used where no proven one is left: unknown is not faulty.
+
+A probe that was not measured (a busy machine passed its limit, it was killed) is run again before the next round, ever later.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,7 +34,7 @@ _WAIT_S = 20.0
 _AT_ONCE = 4
 _PATIENCE_S = 60.0  # so long may a launcher be silent in between
 _SETTLED_S = 60.0  # loading and compiling would be measured instead of the machine
-_AGAIN_S = 300.0  # after a test that came to nothing
+_AGAIN_S = 300.0  # after a test that came to nothing, or a probe of it
 _MOST_EVENTS = 2000  # a controller that begins reads the newest
 _OFFER = "probes beside"
 _BY = "controller"
@@ -70,12 +73,21 @@ class Proofs:
 
 @dataclass(slots=True)
 class _Test:
-    """One test that is under way. heard_s: when its launcher last said something of it."""
+    """One test that is under way. whole: of all probes. heard_s: when its launcher last said something of it."""
 
     machine: str
+    whole: bool
     body: Mapping[str, Any]
     heard_s: float
     asked: Future[dict[str, Mapping[str, Any] | WireError]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Probes that were not measured, and after how long they are run again."""
+
+    probes: tuple[str, ...]
+    wait_s: float
 
 
 class StandbyTests:
@@ -87,6 +99,7 @@ class StandbyTests:
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="minder-standby")
         self._tests: dict[str, _Test] = {}
         self._tried_s: dict[str, float] = {}  # by the monotonic clock
+        self._again: dict[str, _Again] = {}
         self._count = 0
         self.on_say: Callable[[str], None] = lambda text: None
 
@@ -97,28 +110,32 @@ class StandbyTests:
                 self._turn(test)
         if self._wanted.is_on and self._state.phase == "running" and self._clock.now_s() - self._state.generation_start_s >= _SETTLED_S:
             for machine in waiting:
-                if machine not in self._tests and len(self._tests) < _AT_ONCE and self._is_due(machine):
-                    self._begin(machine)
+                if machine not in self._tests and len(self._tests) < _AT_ONCE and (probes := self._due(machine)):
+                    self._begin(machine, probes)
 
     def close(self) -> None:
         """A test that runs goes on to its end, and no one reads it."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _is_due(self, machine: str) -> bool:
+    def _due(self, machine: str) -> tuple[str, ...]:
+        """Probes that are to be run now; none where the launcher would end its workers for them."""
         tried_s, last_s, monotonic_s = self._tried_s.get(machine), self._proofs.of(machine).time_s, self._clock.monotonic_s()
-        if tried_s is not None and monotonic_s - tried_s < min(_AGAIN_S, self._wanted.every_s):
-            return False
+        passed_s = math.inf if tried_s is None else monotonic_s - tried_s
+        again = self._again.get(machine)
         if last_s is not None and 0.0 <= self._clock.now_s() - last_s < self._wanted.every_s:
-            return False
-        return _OFFER in self._fleet.launcher_state(machine).get("offers", ())
+            probes = again.probes if again is not None and passed_s >= again.wait_s else ()
+        else:
+            probes = self._wanted.probes if passed_s >= min(_AGAIN_S, self._wanted.every_s) else ()
+        return probes if probes and _OFFER in self._fleet.launcher_state(machine).get("offers", ()) else ()
 
-    def _begin(self, machine: str) -> None:
+    def _begin(self, machine: str, probes: tuple[str, ...]) -> None:
         self._count += 1
         self._tried_s[machine] = self._clock.monotonic_s()
         operation = f"standby-{self._state.name}-{machine}-{int(self._clock.now_s())}-{self._count}"
-        orders = [{"id": name, "sha256": program.sha256} for name, program in find_programs(self._wanted.probes).items()]
+        orders = [{"id": name, "sha256": program.sha256} for name, program in find_programs(probes).items()]
         body = {"operation": operation, "beside": True, "probes": orders}
-        self._tests[machine] = _Test(machine, body, self._clock.monotonic_s(), self._ask(machine, body))
+        whole = probes == self._wanted.probes
+        self._tests[machine] = _Test(machine, whole, body, self._clock.monotonic_s(), self._ask(machine, body))
 
     def _ask(self, machine: str, body: Mapping[str, Any]) -> Future[dict[str, Mapping[str, Any] | WireError]]:
         self._ledger.check_fence()  # the leader's machines: who leads no longer asks them for nothing
@@ -133,26 +150,31 @@ class StandbyTests:
             if answer.get("state") != "running":
                 del self._tests[test.machine]
                 if answer.get("state") == "done":
-                    self._conclude(test.machine, answer)
+                    self._conclude(test, answer)
                 return
         if test.machine in self._state.rank_machine.values() or monotonic_s - test.heard_s > _PATIENCE_S or "HTTP 4" in str(answer):
             del self._tests[test.machine]
             return
         test.asked = self._ask(test.machine, test.body)
 
-    def _conclude(self, machine: str, answer: Mapping[str, Any]) -> None:
+    def _conclude(self, test: _Test, answer: Mapping[str, Any]) -> None:
         """Judged beside equal machines and the machine's past, and written down. A change is a note, which people are shown."""
+        machine = test.machine
         try:
             results = from_json(tuple[ProbeResult, ...], answer.get("results") or ())
         except WireError:
             return
         if not results or machine in self._state.rank_machine.values():
             return
-        past, before = read_past(self._ledger.events, self._clock.now_s()), self._proofs.of(machine)
+        silent, before = tuple(item.probe for item in results if item.state == "not_judged"), self._again.pop(machine, None)
+        if silent:
+            self._again[machine] = _Again(silent, _AGAIN_S if before is None else 2.0 * before.wait_s)
+        past, was = read_past(self._ledger.events, self._clock.now_s()), self._proofs.of(machine)
         judged = [judge({machine: result}, past_results(past, result.probe))[machine] for result in results]
-        self._ledger.append(kinds.PROBES, probes_payload(machine, results, judged, by=_BY, why="standby"), job=self._state.name)
+        why = "standby" if test.whole else "standby again"
+        self._ledger.append(kinds.PROBES, probes_payload(machine, results, judged, by=_BY, why=why), job=self._state.name)
         self._proofs.refresh()
-        self._report(machine, before, self._proofs.of(machine))
+        self._report(machine, was, self._proofs.of(machine))
         self.on_say(f"probes of standby {machine}: {worst(item.verdict for item in judged).replace('_', ' ')}")
 
     def _report(self, machine: str, before: Proof, now: Proof) -> None:

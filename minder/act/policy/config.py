@@ -89,7 +89,8 @@ class PolicyConfig:
     # longer; 0: never. Before the first step of a generation, and where stacks cannot be read, start_limit_s holds instead.
     restart_hung_after_s: float = 300.0
     start_limit_s: float = 1800.0
-    # A job that is tested while it stands goes on after so long at most, whatever is not judged by then.
+    # A job that is tested while it stands goes on after so long at most, whatever is not judged by then; after twice as long where numbers
+    # are in doubt, or a fault waits for its second look.
     diagnose_limit_s: float = 180.0
     # A job that is replayed on groups of its machines goes on after so long at most.
     replay_limit_s: float = 1800.0

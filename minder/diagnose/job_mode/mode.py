@@ -4,6 +4,7 @@
 |---|---|---|
 | most machines are not heard | none | outage |
 | the controller starts a generation again, or for the first time | phase event | restarting, start |
+| workers have ended, and the others do not go on | workers | stalled; where all of them ended well, a declared phase goes first |
 | the job declares a phase | phase event | idle phase, less and less as it comes near `phase_limit_s`; then stalled |
 | steps are read | step counter | stalled by the silence against its limit; else slow by how far steps are over their usual |
 | telemetry shows activity | activity | stalled by the quiet stretch against its limit; else at its start, until it has begun |
@@ -71,6 +72,9 @@ class ModeClock:
             return _Guess("none", {"outage": 1.0})
         if job is not None and job.phase in ("starting", "recovering", "suspended", "diagnosing", "replaying"):
             return self._of_start(tracker, job)
+        ends = tracker.ends
+        if ends.since_s is not None and (ends.failed or not tracker.phases.phase):
+            return _Guess("workers", {"stalled": 1.0}, ends.since_s)
         if tracker.phases.phase:
             stalled = self._sure((now_s - tracker.phases.since_s) / self._limits.phase_limit_s)
             return _Guess("phase event", {"idle_phase": 1.0 - stalled, "stalled": stalled}, tracker.phases.since_s)

@@ -36,7 +36,8 @@ class DeclaredPhases:
     def update(self, observation: Observation) -> None:
         """Phases of this generation only: one that dangles from an earlier one neither protects nor accuses anybody.
 
-        A machine whose launcher reports its workers is believed by that: an agent that dies never reports a phase's end.
+        A machine whose launcher reports its workers is believed by that: an agent that dies never reports a phase's end. A worker that has
+        ended is in no phase, whatever it declared last.
         """
         job = observation.job
         started_s = job.generation_start_s if job is not None else -math.inf
@@ -48,7 +49,7 @@ class DeclaredPhases:
         fresh = [view for view in views if _age_s(view) < self._limits.heard_s]
         workers = [worker for view in fresh for worker in view.workers if job is None or worker.generation == job.generation]
         told_by_launcher = {view.machine for view in views if view.workers}
-        open_now = [worker.phase or "" for worker in workers if worker.phase in QUIET_PHASES]
+        open_now = [worker.phase or "" for worker in workers if worker.phase in QUIET_PHASES and not worker.has_ended]
         open_now += [phases[-1] for machine, phases in self._open.items() if machine not in told_by_launcher]
         self.has_ended = bool(self.phase) and not open_now
         if self.has_ended:

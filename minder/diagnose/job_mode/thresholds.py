@@ -36,6 +36,9 @@ class Thresholds:
     told_gap_times: float = _real(1.5, "of the P95 time between two steps that are reported: a log may report every tenth")
     heard_s: float = _real(5.0, "what a launcher said longer ago says nothing of the present")
 
+    # Workers that ended (ends.py)
+    under_way_steps: int = _count(1, "made before a worker's end and heard of after it: its peers were in that step")
+
     # Declared phases (phases.py)
     phase_limit_s: float = _real(3600.0, "a declared phase that lasts longer is a hang inside it")
     phase_settle_s: float = _real(15.0, "after a phase the levels of telemetry come back one by one")

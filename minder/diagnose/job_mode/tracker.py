@@ -12,6 +12,7 @@ from dataclasses import replace
 from minder.diagnose.job_mode.activity import Activity
 from minder.diagnose.job_mode.answers import Outage, Silence
 from minder.diagnose.job_mode.common_level import CommonLevel
+from minder.diagnose.job_mode.ends import WorkerEnds
 from minder.diagnose.job_mode.halt import Halt
 from minder.diagnose.job_mode.mode import ModeClock
 from minder.diagnose.job_mode.pace import Pace, SlowSpell
@@ -27,7 +28,8 @@ __all__ = ["JobTracker"]
 class JobTracker:
     """`update` with every observation once, before any rule sees it; rules read the parts. Times are unix seconds.
 
-    steps, phases, activity: what the job reports. level, halt, pace, silence, outage: what is concluded. mode: all of it in one record.
+    steps, phases, activity: what the job reports; ends: what launchers do. level, halt, pace, silence, outage: what is concluded. mode: all
+    of it in one record.
     """
 
     mode: JobMode | None
@@ -36,6 +38,7 @@ class JobTracker:
         self.limits = limits
         self.steps = StepClock(limits)
         self.phases = DeclaredPhases(limits)
+        self.ends = WorkerEnds(self.steps, limits)
         self.activity = Activity(limits)
         self.stood_s = -math.inf  # when stacks last were the same in two captures
         self.still_s = -math.inf  # when two captures were last compared, whatever came of it
@@ -64,6 +67,7 @@ class JobTracker:
         self._follow_phases(observation)
         self._follow_activity(observation)
         self.steps.update(observation)
+        self.ends.update(observation)
         self.has_worked = self.has_worked or self.steps.steps_in_generation > 0 or self.activity.has_begun
         self._follow_answers(observation)
         self.pace.update(now_s, self.is_paced(observation))
@@ -140,6 +144,7 @@ class JobTracker:
         anew, by rules that are made anew after this."""
         self.steps.move(by_s)
         self.phases.move(by_s)
+        self.ends.move(by_s)
         self.activity.move(by_s)
         self._modes.move(by_s)
         self.stood_s += by_s

@@ -79,10 +79,13 @@ class Rehearsal:
 
 
 _UNSAVED = "work since the last checkpoint: policy.assumed_unsaved_s"
+_FOUND = "what the tests of a job would have found: no fault, so that the climb goes on"
 _ASSUMED = (
     "which rungs of the ladder the site offers: those of this version, and tests while the job stands where launchers run it",
-    "what the tests of a job would have found: no fault, so that the climb goes on",
+    _FOUND,
 )
+_TESTABLE = "which rungs of the ladder the site offers: those of this version, tests and replays too, since the configuration has launchers"
+_UNTESTABLE = "which rungs of the ladder the site offers: those of this version, without tests and replays (no launchers are configured)"
 
 
 def rehearse_ledger(events: Sequence[LedgerEvent], config: PolicyConfig, job: str | None = None) -> Rehearsal:
@@ -106,12 +109,12 @@ def rehearse_ledger(events: Sequence[LedgerEvent], config: PolicyConfig, job: st
     return Rehearsal(tuple(items), cost_of(items, config), past, assumed)
 
 
-def rehearse_recordings(played: Iterable[Rehearsed], config: PolicyConfig) -> Rehearsal:
-    """What `rehearse_verdicts` found in each of several recordings, as one."""
+def rehearse_recordings(played: Iterable[Rehearsed], config: PolicyConfig, launched: bool = False) -> Rehearsal:
+    """What `rehearse_verdicts` found in each of several recordings, as one. launched: as of each of its jobs."""
     items = tuple(played)
-    return Rehearsal(
-        items, cost_of(items, config), None, (_UNSAVED, *_ASSUMED, "whether a machine that was evicted in a recording was at fault")
-    )
+    right = "whether a machine that was evicted in a recording was at fault"
+    assumed = (_UNSAVED, _TESTABLE, _FOUND, right) if launched else (_UNSAVED, _UNTESTABLE, right)
+    return Rehearsal(items, cost_of(items, config), None, assumed)
 
 
 def rehearse_verdicts(job: RehearsedJob, verdicts: Iterable[Verdict], config: PolicyConfig, where: str = "") -> list[Rehearsed]:

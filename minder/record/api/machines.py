@@ -113,7 +113,9 @@ class ProbeRun(Answer):
     time: str = Field(description="When they had run, ISO 8601 in UTC.")
     job: str | None = Field(description="Job for which they ran; null where for none.")
     by: str = Field(description="Who had them run.")
-    why: str = Field(description="`test`, `diagnose` or `retest`.")
+    why: str = Field(
+        description="`test`, `diagnose`, `beside`, `retest`, `standby`, or `standby again` where a probe had not been measured."
+    )
     probes: tuple[MachineProbe, ...] = Field(description="The probes and what each found.")
 
 

@@ -39,11 +39,13 @@ _SPARE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A job, and what is wrong with one of its machines. steps, runs: of each group in each phase. seed: at which steps the fault comes."""
+    """A job, and what is wrong with one of its machines. steps, runs: of each group in each phase. seed: at which steps the fault comes.
+    faulty_rank: instead, the fault is the program's, and follows that rank to whatever machine has it."""
 
     parallelism: Parallelism
     ranks_per_machine: int
     faulty: str = ""
+    faulty_rank: int | None = None
     kind: str = "flip"
     steps: int = 100
     runs: int = 2
@@ -128,8 +130,10 @@ def _start(trial: Trial, phase: int, group: ReplayGroup, plan: GenerationPlan, f
     forked, children = multiprocessing.get_context("fork"), []
     for machine in group.machines:
         for local, assignment in enumerate(plan.request_for(machine, 0.0)["assignments"]):
-            fault = trial.fault(phase) if machine == trial.faulty and not local else None
-            files = tuple(folder / f"{group.name}-{assignment['env']['RANK']}-{run}" for run in range(trial.runs))
+            rank = int(assignment["env"]["RANK"])
+            is_faulty = rank == trial.faulty_rank or (machine == trial.faulty and not local)
+            fault = trial.fault(phase) if is_faulty else None
+            files = tuple(folder / f"{group.name}-{rank}-{run}" for run in range(trial.runs))
             timeout_s = max(_SPARE_S, trial.limit_s - _SPARE_S)
             environment = {**assignment["env"], "GLOO_SOCKET_IFNAME": "lo"}
             task = RankTask(environment, group.parallelism, trial.steps, files, 0, timeout_s)
@@ -152,6 +156,7 @@ def main() -> None:
     parser.add_argument("--data", type=int, default=2)
     parser.add_argument("--ranks-per-machine", type=int, default=2)
     parser.add_argument("--faulty", default="m2", help='a machine, or "" for none')
+    parser.add_argument("--faulty-rank", type=int, help="instead of a machine: the fault follows this rank")
     parser.add_argument("--fault", default="flip", choices=("flip", "nan", "crash"))
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--runs", type=int, default=2)
@@ -159,7 +164,8 @@ def main() -> None:
     parser.add_argument("--order", default="dual", choices=("dual", "bisection"))
     given = parser.parse_args()
     parallelism = Parallelism(given.tensor, given.pipeline, given.data)
-    trial = Trial(parallelism, given.ranks_per_machine, given.faulty, given.fault, given.steps, given.runs, given.seed)
+    faulty = given.faulty if given.faulty_rank is None else ""
+    trial = Trial(parallelism, given.ranks_per_machine, faulty, given.faulty_rank, given.fault, given.steps, given.runs, given.seed)
     with tempfile.TemporaryDirectory(prefix="minder-replay-") as folder:
         done = replay(trial, Path(folder), given.order)
     found = dataclasses.asdict(done.finding)

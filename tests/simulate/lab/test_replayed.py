@@ -44,3 +44,10 @@ def test_healthy_machines_are_not_accused() -> None:
     found = replay("--faulty", "", "--steps", "20")
     assert (found["state"], found["machines"], len(found["phases"])) == ("not_judged", [], 1)
     assert "did not come back in 2 runs of each group" in found["reason"]
+
+
+def test_a_nan_that_follows_a_rank_is_no_machines_own() -> None:
+    found = replay("--fault", "nan", "--faulty-rank", "1", "--steps", "20")
+    groups = [group for phase in found["phases"] for group in phase["groups"]]
+    assert [group["state"] for group in groups] == ["failed"] * 2 and all(group["reason"].startswith("nan: rank") for group in groups)
+    assert (found["state"], found["machines"]) == ("not_judged", []) and "every group" in found["reason"]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from minder.diagnose.diagnostics.judgement import judge
+from minder.edge.probes.contract import find_program
+from minder.edge.probes.runner import run_probe
 from minder.model.errors import UnsupportedFaultError
+from minder.model.probes import ProbeResult
 from minder.simulate.lab import faults
 from minder.simulate.lab.capabilities import Capabilities
 from minder.simulate.lab.disk_faults import FUSE, slow_down
@@ -117,6 +123,36 @@ def test_a_slow_store_is_the_folder_that_the_job_saves_to(
     assert os.path.ismount(store) and str(store) in record.detail
     record.undo()
     assert not os.path.ismount(store)
+
+
+def probed(folder: Path) -> ProbeResult:
+    found = asyncio.run(run_probe(find_program("disk"), {"folder": str(folder), "size_bytes": 4 << 20}))
+    assert found.state == "measured", found.detail
+    return found
+
+
+@pytest.mark.root
+@needs_fuse
+def test_a_store_with_a_limited_rate_is_slow_to_the_disk_probe_and_no_machines_own(tmp_path: Path) -> None:
+    """One machine that asks alone sees that its store has become slow; beside others that see the same no one is slow."""
+    store, name = tmp_path / "store", f"minder-test-{os.getpid()}"
+    store.mkdir()
+    undo = slow_down(store, name, 1e12, 0.0, {})  # a store of the same kind, as it was
+    try:
+        was = probed(store)
+    finally:
+        undo()
+    undo = slow_down(store, name, 4e6, 0.05, {})
+    try:
+        now = probed(store)
+    finally:
+        undo()
+    past = [replace(was, started_s=was.started_s - age_s) for age_s in (30.0, 20.0, 10.0)]
+    alone = judge({"m0": now}, {"m0": past})["m0"]
+    assert alone.verdict == "slow" and "disk_write" in alone.reason
+    machines = [f"m{number}" for number in range(5)]
+    together = judge(dict.fromkeys(machines, now), dict.fromkeys(machines, past))
+    assert {item.verdict for item in together.values()} == {"pass"}
 
 
 @pytest.mark.parametrize(("exists", "why"), [(False, "is missing"), (True, "cannot be opened (root)")])
