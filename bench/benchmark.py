@@ -34,7 +34,7 @@ def script(name: str, *words: str) -> tuple[str, ...]:
 ENTRIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "minder": (OWN.words, tuple(PARTS)),
     "first (docs/benchmark.md)": (script("first.py"), RECORDINGS),
-    **{f"PyOD {name}": (script("pyod_detector.py", name), RECORDINGS) for name in ("ecod", "iforest", "knn", "hbos", "pca")},
+    **{f"PyOD {name}": (script("pyod_detector.py", name), RECORDINGS) for name in ("ecod", "copod", "iforest", "knn", "hbos", "pca")},
     "Minder's reference": ((*OWN.words, "minder"), RECORDINGS),
     "NVIDIA's Flight Recorder analyser (NVRx)": (script("nvrx_attribution.py"), ("dumps",)),
     "PyTorch Flight Recorder analyser": (script("flight_recorder.py"), ("dumps",)),
