@@ -144,9 +144,16 @@ def shrunk(schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) 
     if not wanted:
         print("the schedule does not fail")
         return 1
-    shortest = shrink(schedule, lambda candidate: bool(rules_of(candidate) & wanted))
     path = options.out / f"shortest-{options.seed}.jsonl"
-    path.write_text(shown(shortest))
+
+    def fails(candidate: Sequence[Strike]) -> bool:
+        if not rules_of(candidate) & wanted:
+            return False
+        path.write_text(shown(candidate))  # at once: tries take minutes, and one that is stopped goes on with what it found
+        return True
+
+    path.write_text(shown(schedule))
+    shrink(schedule, fails)
     print(f"{path} after {tries} tries:\n{path.read_text()}", end="")
     return 0
 

@@ -39,7 +39,7 @@ def test_a_job_under_five_faults_ends_with_the_losses_of_an_undisturbed_one(tmp_
     if not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     play: ModuleType = importlib.import_module("chaos_lab.play")
-    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, step_seconds=0.5, telemetry="scrape")
+    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, telemetry="scrape", stand_s=120.0)
     has_clock = Path(importlib.import_module("chaos_lab.machines").FAKETIME).exists()
     struck = [kind for kind in schedules.CI_KINDS if has_clock or kind != "agent-clock"]
     rows: list[dict[str, Any]] = []
@@ -234,6 +234,22 @@ def test_shrinking_writes_the_shortest_schedule_and_each_try_has_a_folder_of_its
     assert [strike.number for strike in schedules.read(shortest.read_text())] == [2, 5]
     assert sum(folder.exists() for folder in folders) < len(folders), "what was right leaves nothing"
     assert scripted(monkeypatch, play, tmp_path / "b", "--schedule", str(shortest), "--until", "2", "--shrink") == 1, "it does not fail"
+
+
+def test_a_shrink_that_is_stopped_leaves_the_shortest_schedule_that_it_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, note: Any, whole: bool) -> dict[str, Any]:
+        tries.append(len(schedule))
+        if len(tries) == 4:
+            raise KeyboardInterrupt
+        broken = ["equal_losses"] if 5 in {strike.number for strike in schedule} else []
+        return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": broken, "broken": broken}
+
+    with pytest.raises(KeyboardInterrupt):
+        scripted(monkeypatch, play, tmp_path, "--until", "8", "--shrink")
+    found = schedules.read((tmp_path / "shortest-7.jsonl").read_text())
+    assert 5 in {strike.number for strike in found} and len(found) < 8
 
 
 class History:
