@@ -34,7 +34,7 @@ def script(name: str, *words: str) -> tuple[str, ...]:
 ENTRIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "minder": (OWN.words, tuple(PARTS)),
     "first (docs/benchmark.md)": (script("first.py"), RECORDINGS),
-    **{f"PyOD {name}": (script("pyod_detector.py", name), RECORDINGS) for name in ("ecod", "iforest", "knn", "hbos", "pca")},
+    **{f"PyOD {name}": (script("pyod_detector.py", name), RECORDINGS) for name in ("ecod", "copod", "iforest", "knn", "hbos", "pca")},
     "Minder's reference": ((*OWN.words, "minder"), RECORDINGS),
     "NVIDIA's Flight Recorder analyser (NVRx)": (script("nvrx_attribution.py"), ("dumps",)),
     "PyTorch Flight Recorder analyser": (script("flight_recorder.py"), ("dumps",)),
@@ -82,7 +82,7 @@ INTRODUCTION = (
     "Brackets hold 95 % intervals, of the last column by a paired bootstrap. Fewer than 40 inputs a part separate good from bad, and not",
     "good from better. minder's rules for stacks, dumps and logs were made with the public cases at hand; no entry was tuned on the",
     "generated recordings. Minder's reference is the published detector in the default's place: minder's rules for signals, steps and",
-    "stalls are the same, and decide most of logs and lab. 2026-11-26, two cores, load 40 to 90; NVRx at d8686d9, torch 2.13, PyOD 3.6.7.",
+    "stalls are the same, and decide most of logs and lab. 2026-11-27, two cores, load 15 to 50; NVRx at d8686d9, torch 2.13, PyOD 3.6.7.",
 )
 
 

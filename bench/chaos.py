@@ -7,8 +7,9 @@ the ledger on a small disk of its own (or --ledger postgresql://...). What strik
 `--seed 7 --until 4` plays the first four faults of seed 7 again. Judged by chaos_lab/judge.py: losses bit for bit those of an undisturbed
 run, no healthy machine evicted, no action twice, no incident lost, at most one step lost a fault, no standing for longer than --stand.
 
-A row for each round goes to `chaos.jsonl` at once, the table to `chaos.md`. A run that was stopped goes on, in a new lab, with the first
-fault that has no row. `--shrink` looks for the shortest schedule that fails like this one; `--schedule FILE` plays one that it wrote.
+A row for each round goes to `chaos.jsonl` at once, the table to `chaos.md`. A run that was stopped or killed goes on, in a new lab, with
+the first fault that has no row; what is left of the old lab is removed, and the verdict is of all parts. `--shrink` looks for the shortest
+schedule that fails like this one; `--schedule FILE` plays one that it wrote.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from chaos_lab.earlier import clear, earlier_parts
 from chaos_lab.play import play
 from chaos_lab.schedule import KINDS, Strike, cut, draw, read, shown
 from chaos_lab.shrink import shrink
@@ -90,11 +92,19 @@ def chosen(options: argparse.Namespace) -> list[Strike]:
     return cut(draw(options.seed, count, every_s, kinds), options.until)
 
 
+def size_of(options: argparse.Namespace) -> Size:
+    lab = (options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger)
+    return Size(*lab, for_s=60.0 * options.end_after, stand_s=options.stand)
+
+
 def part(run: str, schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) -> bool:
-    """Play what has no row yet. Whether this part was right."""
+    """Play what has no row yet. Whether all of the run was right, parts that were killed too."""
     if rows.is_over(run):
         print(f"run {run} has its rows in {rows.path}: give another --seed, --name or --out")
-        return not any(row["wrong"] for row in rows.of(run))
+        return not rows.wrong(run)
+    before = rows.of(run)
+    earlier, wrong_before = earlier_parts(options.out, run, before), rows.wrong(run)
+    clear(earlier)
     left = cut(schedule, after=rows.done(run))
     folder = options.out / f"run-{run}-{left[0].number if left else 'end'}-{int(time.time())}"
 
@@ -102,27 +112,28 @@ def part(run: str, schedule: Sequence[Strike], options: argparse.Namespace, rows
         rows.add({"run": run, **row})
         print(line(row), flush=True)
 
-    size = Size(options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger, 60.0 * options.end_after)
     folder.mkdir(parents=True)
     (folder / "schedule.jsonl").write_text(shown(left))
-    end = play(left, size, folder, options.seed, options.stand, note)
-    rows.add({"run": run, **end})
+    end = play(left, size_of(options), folder, options.seed, note, earlier=earlier)
+    end["wrong"] = [*wrong_before, *end["wrong"]]
+    end["faults"] += sum(len(row.get("numbers", ())) for row in before)
+    rows.add({"run": run, "folder": folder.name, **end})
     print(json.dumps({name: value for name, value in end.items() if name != "wounds"}), flush=True)
     if not end["wrong"] and not options.keep:
-        shutil.rmtree(folder, ignore_errors=True)
+        for used in (*earlier, folder):
+            shutil.rmtree(used, ignore_errors=True)
     return not end["wrong"]
 
 
 def shrunk(schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) -> int:
     """The shortest schedule that fails as the given one: by a rule that it broke. Status 0 where one was found."""
-    size = Size(options.machines, options.standbys, options.step_seconds, options.telemetry, options.ledger)
     looked, tries = f"shrink-{options.seed}-{int(time.time())}", 0  # a job finds nothing of an earlier one in its folder
 
     def rules_of(candidate: Sequence[Strike]) -> set[str]:
         nonlocal tries
         tries += 1
         run = f"{looked}-{tries}"
-        end = play(candidate, size, options.out / run, options.seed, options.stand, lambda row: print(line(row), flush=True), whole=False)
+        end = play(candidate, size_of(options), options.out / run, options.seed, lambda row: print(line(row), flush=True), whole=False)
         rows.add({"run": run, **end})
         if not end["wrong"] and not options.keep:
             shutil.rmtree(options.out / run, ignore_errors=True)
@@ -133,9 +144,16 @@ def shrunk(schedule: Sequence[Strike], options: argparse.Namespace, rows: Rows) 
     if not wanted:
         print("the schedule does not fail")
         return 1
-    shortest = shrink(schedule, lambda candidate: bool(rules_of(candidate) & wanted))
     path = options.out / f"shortest-{options.seed}.jsonl"
-    path.write_text(shown(shortest))
+
+    def fails(candidate: Sequence[Strike]) -> bool:
+        if not rules_of(candidate) & wanted:
+            return False
+        path.write_text(shown(candidate))  # at once: tries take minutes, and one that is stopped goes on with what it found
+        return True
+
+    path.write_text(shown(schedule))
+    shrink(schedule, fails)
     print(f"{path} after {tries} tries:\n{path.read_text()}", end="")
     return 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_lab.account import ettr, recoveries
+from chaos_lab.earlier import losses_of
 from chaos_lab.hurt import Hurt
 from chaos_lab.judge import Played, by_incident, judge
 from chaos_lab.schedule import KINDS, Strike, rounds
@@ -38,14 +39,17 @@ class Standing(Exception):
     """The job stands for longer than it may."""
 
 
-def play(schedule: Sequence[Strike], size: Size, out: Path, seed: int, stand_s: float, note: Note, *, whole: bool = True) -> dict[str, Any]:
+def play(
+    schedule: Sequence[Strike], size: Size, out: Path, seed: int, note: Note, *, whole: bool = True, earlier: Sequence[Path] = ()
+) -> dict[str, Any]:
     """All strikes, then the end of the job. `note` gets a row for each round; the last row is returned: {end, wrong, broken, ...}.
-    whole: False ends with the first round after which a rule is broken.
+    whole: False ends with the first round after which a rule is broken. earlier: folders of parts that were killed, whose losses are
+    compared too.
 
-    stand_s: how long a job that steps in its usual time may stand; a slower machine gets more. Raises LabError where no lab can be had.
+    Raises LabError where no lab can be had.
     """
     with ChaosStage(size, out, seed) as stage:
-        run = Run(stage, stand_s)
+        run = Run(stage)
         stage.start_controllers()
         end = "whole"
         try:
@@ -56,18 +60,18 @@ def play(schedule: Sequence[Strike], size: Size, out: Path, seed: int, stand_s: 
                 row = run.round(strikes)
                 note(row)
                 if row["wrong"] and not whole:
-                    return run.summary("cut", out.parent / "undisturbed")
+                    return run.summary("cut", out.parent / "undisturbed", earlier)
             run.finish()
         except Standing as error:
             end = f"standing: {error}"
-        return run.summary(end, out.parent / "undisturbed")
+        return run.summary(end, out.parent / "undisturbed", earlier)
 
 
 class Run:
     """One job on one stage."""
 
-    def __init__(self, stage: ChaosStage, stand_s: float) -> None:
-        self.stage, self._stand_s = stage, stand_s
+    def __init__(self, stage: ChaosStage) -> None:
+        self.stage = stage
         self.steps = Steps(stage.output / "losses.jsonl")
         self.hurt = Hurt(stage, self.steps)
         self.began_s = time.time()
@@ -79,7 +83,7 @@ class Run:
         """The longest allowed recovery, longer where the machine is busy with other things and steps take longer."""
         usual_s = self.stage.size.step_seconds
         busy = os.getloadavg()[0] / (os.cpu_count() or 1) / _USUAL_LOAD
-        return self._stand_s * max(1.0, self.steps.typical_s(usual_s) / usual_s, busy)
+        return self.stage.size.stand_s * max(1.0, self.steps.typical_s(usual_s) / usual_s, busy)
 
     @property
     def _enough(self) -> int:
@@ -112,7 +116,7 @@ class Run:
         """Heal all, and let the job come to its end."""
         self.hurt.heal_all()
         self.wait("steps again", lambda: not self._recovers())
-        self.stage.stop_job_at(-(-(self.steps.step + _AHEAD) // _EVEN) * _EVEN)
+        self.stage.stop_job_at(_even(self.steps.step + _AHEAD))
         self.wait("the end of the job", lambda: bool(self.stage.events(kinds.JOB_ENDED)), 3.0)
         self._over = True
 
@@ -205,11 +209,11 @@ class Run:
             self.stage.events(), taken, self.hurt.wounds, FLUSH_EVERY, self.stand_s, stood_s, self._over, loss_error, self.hurt.ended
         )
 
-    def summary(self, end: str, references: Path) -> dict[str, Any]:
+    def summary(self, end: str, references: Path, earlier: Sequence[Path]) -> dict[str, Any]:
         """The row of the whole: the losses are compared now, at the price of an undisturbed run of as many steps."""
         events, now_s = self.stage.events(), time.time()
         self.stage.stop_controllers()
-        error = self._compare(references) if end == "whole" else "" if end == "cut" else "the job did not come to its end"
+        error = self._compare(references, earlier) if end == "whole" else "" if end == "cut" else "the job did not come to its end"
         broken = judge(self._played(loss_error=error))
         wrong = [line for lines in broken.values() for line in lines]
         return {
@@ -218,16 +222,28 @@ class Run:
             "wounds": [wound.to_json() for wound in self.hurt.wounds],
         }  # fmt: skip
 
-    def _compare(self, references: Path) -> str:
-        size = self.stage.size
+    def _compare(self, references: Path, earlier: Sequence[Path]) -> str:
         outcome = [str(event.payload.get("outcome")) for event in self.stage.events(kinds.JOB_ENDED)]
         if outcome[-1:] != ["finished"]:
             return f"the job ended as {outcome[-1:]}"
+        size, seed = self.stage.size, self.stage.options.seed
+
+        def undisturbed(steps: int) -> Path:
+            return reference_losses(seed, steps, size.machines, references, deadline_s=_UNDISTURBED_S, alone=True)
+
         try:
-            reference = reference_losses(
-                self.stage.options.seed, self.steps.step, size.machines, references, deadline_s=_UNDISTURBED_S, alone=True
-            )
-            found = compare_losses(self.stage.output, reference)
+            found = compare_losses(self.stage.output, undisturbed(self.steps.step))
+            if not found.equal:
+                return found.detail
+            for folder, steps in losses_of(earlier).items():
+                part = compare_losses(folder, undisturbed(max(self.steps.step, _even(steps))), whole=False)
+                if not part.equal:
+                    return f"{part.detail} ({folder})"
         except LabError as error:
             return str(error)
-        return "" if found.equal else found.detail
+        return ""
+
+
+def _even(step: int) -> int:
+    """The next step at which a job may end."""
+    return -(-step // _EVEN) * _EVEN

@@ -39,7 +39,8 @@ _POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the lab. ledger: a URL, "" for SQLite on a small disk. for_s: no fault strikes after so long, and the job is ended."""
+    """Of the lab. ledger: a URL, "" for SQLite on a small disk. for_s: no fault strikes after so long, and the job is ended. stand_s: how
+    long a job that steps in its usual time may stand; a slower machine gets more."""
 
     machines: int = 6
     standbys: int = 3
@@ -47,6 +48,7 @@ class Size:
     telemetry: str = "auto"
     ledger: str = ""
     for_s: float = inf
+    stand_s: float = 240.0
 
 
 class ChaosStage(Stage):

@@ -31,6 +31,10 @@ class Rows:
         """The number of the last strike that has a row; 0 for none."""
         return max((number for row in self.of(run) for number in row.get("numbers", ())), default=0)
 
+    def wrong(self, run: str) -> list[str]:
+        """What was wrong in any of its rounds and parts, each once."""
+        return list(dict.fromkeys(line for row in self.of(run) for line in row["wrong"]))
+
     def is_over(self, run: str) -> bool:
         return any(row.get("end") == "whole" for row in self.of(run))
 

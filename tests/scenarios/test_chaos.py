@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -38,11 +39,11 @@ def test_a_job_under_five_faults_ends_with_the_losses_of_an_undisturbed_one(tmp_
     if not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     play: ModuleType = importlib.import_module("chaos_lab.play")
-    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, step_seconds=0.5, telemetry="scrape")
+    size = importlib.import_module("chaos_lab.stage").Size(machines=4, standbys=2, telemetry="scrape", stand_s=120.0)
     has_clock = Path(importlib.import_module("chaos_lab.machines").FAKETIME).exists()
     struck = [kind for kind in schedules.CI_KINDS if has_clock or kind != "agent-clock"]
     rows: list[dict[str, Any]] = []
-    end = play.play(schedules.draw(1, 5, (6.0, 10.0), struck), size, tmp_path / "out", 1, 120.0, rows.append)
+    end = play.play(schedules.draw(1, 5, (6.0, 10.0), struck), size, tmp_path / "out", 1, rows.append)
     assert end["wrong"] == [] and end["end"] == "whole", (end, rows)
     assert not [detail for row in rows for detail in row["detail"] if detail.startswith("not struck")], rows
     assert end["ettr"]["ettr"] is not None and any(item["evicted"] for row in rows for item in row["recoveries"])
@@ -137,28 +138,81 @@ def scripted(monkeypatch: pytest.MonkeyPatch, play: Any, out: Path, *words: str)
     return int(script.main())
 
 
-def test_a_run_that_was_killed_goes_on_with_the_first_fault_that_has_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [[], ["healthy m1 was evicted"]], ids=["right", "wrong"])
+def test_a_run_that_was_killed_goes_on_with_the_first_fault_that_has_no_row_and_its_verdict_is_of_all_parts(
+    wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     struck: list[int] = []
+    folders: list[Path] = []
 
-    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, stand_s: float, note: Any) -> dict[str, Any]:
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, note: Any, *, earlier: Sequence[Path]) -> dict[str, Any]:
+        assert list(earlier) == folders
+        folders.append(out)
         for strikes in schedules.rounds(schedule):
             numbers = [strike.number for strike in strikes]
-            if numbers[-1] >= 4 and not killed:
-                killed.append(True)
+            if numbers[-1] >= 4 and len(folders) == 1:
                 with (tmp_path / "chaos.jsonl").open("a") as log:
                     log.write('{"run": "7", "numbers": [4')
                 raise KeyboardInterrupt
             struck.extend(numbers)
-            row = {"kinds": [strike.kind for strike in strikes], "hit": [], "wrong": [], "recoveries": []}
+            row = {"kinds": [strike.kind for strike in strikes], "hit": [], "wrong": wrong if 1 in numbers else [], "recoveries": []}
             note({"numbers": numbers, "at_s": 9, "step": 1, "step_s": 4.0, "steps_lost": 0, "stood_s": 4.0, **row})
         return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": []}
 
-    killed: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
         scripted(monkeypatch, play, tmp_path, "--until", "6")
-    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == 0
+    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == len(wrong)
     assert struck == [1, 2, 3, 4, 5, 6], "each once, and none left out"
-    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == 0 and len(struck) == 6, "a run that is over is not played again"
+    assert scripted(monkeypatch, play, tmp_path, "--until", "6") == len(wrong) and len(struck) == 6, (
+        "a run that is over is not played again"
+    )
+    assert f"| 7 | 6 | {'NO' if wrong else 'yes'} | 50 |" in (tmp_path / "chaos.md").read_text()
+    assert [folder.exists() for folder in folders] == [bool(wrong)] * 2, "what was right leaves nothing"
+
+
+def test_the_losses_of_a_part_that_was_killed_are_compared_as_far_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    playing: ModuleType = importlib.import_module("chaos_lab.play")
+    earlier: ModuleType = importlib.import_module("chaos_lab.earlier")
+
+    def losses(folder: Path, *values: float, torn: bool = False) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [json.dumps({"step": step, "generation": 1, "loss": value.hex(), "time": 1.0}) for step, value in enumerate(values, 1)]
+        (folder / "losses.jsonl").write_text("".join(f"{row}\n" for row in rows) + '{"step": 3, "lo' * torn)
+        (folder / "final.json").write_text('{"parameters_sha256": "aa", "ranks_agree": true}')
+        return folder
+
+    for name in ("run-7-1-100", "run-7-5-200", "run-7-b-1-100", "run-70-1-100"):
+        losses(tmp_path / name / "train", 3.0, 2.5, torn=True)
+    (tmp_path / "run-7-3-150").mkdir()  # killed before its first step
+    parts = earlier.earlier_parts(tmp_path, "7", [{"end": "standing: no steps", "folder": "run-7-5-200"}, {"numbers": [1]}])
+    assert [part.name for part in parts] == ["run-7-1-100", "run-7-3-150"]
+    undisturbed = losses(tmp_path / "undisturbed", 3.0, 2.5, 2.25)
+    monkeypatch.setattr(playing, "reference_losses", lambda *words, **more: undisturbed)
+    ended = [LedgerEvent(1, 0.0, kinds.JOB_ENDED, "llm", None, None, {"outcome": "finished"})]
+    stage = SimpleNamespace(
+        output=losses(tmp_path / "own", 3.0, 2.5, 2.25),
+        events=lambda *_: ended,
+        size=SimpleNamespace(machines=4),
+        options=SimpleNamespace(seed=7),
+    )
+    run = playing.Run(stage)
+    assert run._compare(tmp_path, parts) == ""
+    losses(tmp_path / "run-7-1-100" / "train", 3.0, 2.6, 2.25)
+    assert "step 2" in run._compare(tmp_path, parts) and "run-7-1-100" in run._compare(tmp_path, parts)
+
+
+def test_a_part_whose_lab_still_has_its_owner_is_not_played_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier: ModuleType = importlib.import_module("chaos_lab.earlier")
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "ledger.db").write_text("events")
+    (tmp_path / "job.toml").write_text('name = "lab-3fa2"\n')
+    running: list[str] = []
+    monkeypatch.setattr(earlier, "clean_labs", lambda: SimpleNamespace(running=running))
+    earlier.clear([tmp_path])
+    assert (tmp_path / "ledger-kept" / "ledger.db").read_text() == "events", "its disk goes with the lab"
+    running.append("3fa2")
+    with pytest.raises(LabError, match="another process"):
+        earlier.clear([tmp_path])
 
 
 def test_shrinking_writes_the_shortest_schedule_and_each_try_has_a_folder_of_its_own(
@@ -166,7 +220,7 @@ def test_shrinking_writes_the_shortest_schedule_and_each_try_has_a_folder_of_its
 ) -> None:
     folders: list[Path] = []
 
-    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, stand_s: float, note: Any, whole: bool) -> dict[str, Any]:
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, note: Any, whole: bool) -> dict[str, Any]:
         assert not out.exists(), "a job would go on from what lies there"
         out.mkdir(parents=True)
         folders.append(out)
@@ -180,6 +234,22 @@ def test_shrinking_writes_the_shortest_schedule_and_each_try_has_a_folder_of_its
     assert [strike.number for strike in schedules.read(shortest.read_text())] == [2, 5]
     assert sum(folder.exists() for folder in folders) < len(folders), "what was right leaves nothing"
     assert scripted(monkeypatch, play, tmp_path / "b", "--schedule", str(shortest), "--until", "2", "--shrink") == 1, "it does not fail"
+
+
+def test_a_shrink_that_is_stopped_leaves_the_shortest_schedule_that_it_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def play(schedule: Sequence[Any], size: Any, out: Path, seed: int, note: Any, whole: bool) -> dict[str, Any]:
+        tries.append(len(schedule))
+        if len(tries) == 4:
+            raise KeyboardInterrupt
+        broken = ["equal_losses"] if 5 in {strike.number for strike in schedule} else []
+        return {"end": "whole", "faults": len(schedule), "steps": 50, "wrong": broken, "broken": broken}
+
+    with pytest.raises(KeyboardInterrupt):
+        scripted(monkeypatch, play, tmp_path, "--until", "8", "--shrink")
+    found = schedules.read((tmp_path / "shortest-7.jsonl").read_text())
+    assert 5 in {strike.number for strike in found} and len(found) < 8
 
 
 class History:
