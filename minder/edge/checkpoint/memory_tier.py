@@ -98,7 +98,7 @@ class MemoryTier:
         self._overlap = overlap
         self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
-        self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped))
+        self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped), _doubted())
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
         self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
@@ -205,7 +205,8 @@ class MemoryTier:
                     f"once_per={self._once_per!r}: the job's machines name {', '.join(known)}; give one of these, or None"
                 )
             self._domains = [domains[name].get(self._once_per, name) for name in machines.values()]
-        self._cache.join(member)
+        is_first = all(machine != machines[self._ranks.rank] for rank, machine in machines.items() if rank < self._ranks.rank)
+        self._cache.join(member, {about["machine"]: about["url"] for about in all_ranks} if is_first else None)
         self._ranks.gather_all(None)  # from here on every cache knows the token
         return int(generation)
 
@@ -397,6 +398,11 @@ def _newest_generation(answer: Mapping[str, Any]) -> int:
 def _own_domain() -> dict[str, str]:
     """Rack, switch and the like of this machine, as job.toml has them."""
     return {str(kind): str(name) for kind, name in json.loads(os.environ.get("MINDER_DOMAIN") or "{}").items()}
+
+
+def _doubted() -> frozenset[str]:
+    """Machines that were evicted since what they computed is in doubt."""
+    return frozenset(map(str, json.loads(os.environ.get("MINDER_DOUBTED") or "[]")))
 
 
 def _parallelism_of_job(world_size: int) -> Parallelism:
