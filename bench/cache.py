@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import mmap
 import os
 import resource
 import shutil
@@ -40,6 +41,7 @@ from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
 from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
 from minder.edge.checkpoint.memory_tier import MemoryTier
+from minder.edge.checkpoint.shards import copy_all, idle_cores
 
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30
@@ -267,13 +269,14 @@ def _fetch(caches: Caches, name: RecordName) -> None:
 
 
 def _load(folder: Path, name: RecordName, is_checked: bool) -> None:
-    """As a rank does it: a copy into tensors, and every checksum where its cache has not just fetched and checked the record."""
+    """As a rank does it: every checksum where its cache has not just fetched and checked the record, and a copy into tensors, of which
+    none has been touched before."""
     record = read_record(folder, name)
-    target = torch.empty(_GIB, dtype=torch.uint8)
     with body_path(folder, name).open("rb") as file:
-        file.readinto(target.numpy())
-    if not is_checked and wrong_chunk(memoryview(target.numpy()), record) is not None:
+        body = mmap.mmap(file.fileno(), record.body_bytes, mmap.MAP_PRIVATE)
+    if not is_checked and wrong_chunk(memoryview(body), record, idle_cores()) is not None:
         raise SystemExit(f"{folder}: damaged")
+    copy_all([(torch.frombuffer(body, dtype=torch.uint8), torch.empty(_GIB, dtype=torch.uint8))])
 
 
 def _forget(caches: Caches, index: int, name: RecordName) -> None:

@@ -15,6 +15,7 @@ from minder.edge.cache.client import CacheClient
 from minder.edge.cache.folder import read_record
 from minder.edge.cache.record import Record, RecordName, body_path, wrong_chunk
 from minder.edge.checkpoint.ranks import Ranks
+from minder.edge.checkpoint.shards import idle_cores
 from minder.model.errors import CheckpointError
 
 __all__ = ["Recovery", "as_tensor"]
@@ -164,7 +165,7 @@ class Recovery:
         record = read_record(folder, copy.name)
         body = _map(body_path(folder, copy.name), record.body_bytes)
         # what the cache has just fetched it has checked chunk by chunk
-        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record)
+        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record, idle_cores())
         if bad is not None:
             raise CheckpointError(f"chunk {bad} of {copy.name} in {folder} is damaged")
         return record, as_tensor(body)
