@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -38,6 +38,7 @@ from minder.edge.checkpoint.recovering import Recovery, as_tensor
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
 from minder.edge.checkpoint.staging import Staging
 from minder.model.errors import BadInputError, CheckpointError
+from minder.model.private import open_private
 from minder.model.topology import Parallelism
 
 __all__ = ["MemoryTier", "Retention"]
@@ -223,12 +224,13 @@ class MemoryTier:
         keeper = self._keeper(shard)
         self._body_bytes = 0 if keeper is not None else shard.body_bytes
         self._await_room(self._body_bytes)
-        body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
-        copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging)
+        file, body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
+        copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging, file)
         self._gate.hold_for(copy)
 
         def finish() -> _Note:
-            copy.finish()
+            with file:
+                copy.finish()
             return self._complete(name, shard, values, body, keeper, copy.sums)
 
         return finish
@@ -380,14 +382,11 @@ class _Lane:
             self._work.get()()
 
 
-def _new_body(path: Path, size_bytes: int) -> mmap.mmap | None:
-    """A file in memory, mapped; None for an empty one, which cannot be mapped."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.truncate(handle, size_bytes)
-        return mmap.mmap(handle, size_bytes) if size_bytes else None
-    finally:
-        os.close(handle)
+def _new_body(path: Path, size_bytes: int) -> tuple[IO[bytes], mmap.mmap | None]:
+    """A file in memory, and its map; None for an empty one, which cannot be mapped."""
+    file = open_private(path, "w+b")
+    file.truncate(size_bytes)
+    return file, mmap.mmap(file.fileno(), size_bytes) if size_bytes else None
 
 
 def _newest_generation(answer: Mapping[str, Any]) -> int:
