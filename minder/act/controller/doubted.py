@@ -32,6 +32,7 @@ def doubted_machines(events: Iterable[LedgerEvent], barred: Collection[str]) -> 
 
 
 def _is_trusted(intent: Mapping[str, Any]) -> bool:
-    verdict = intent.get("verdict") or {}
+    decision = intent.get("decision") or {}
+    verdict = decision.get("verdict") or {}
     cause, sources = verdict.get("cause"), verdict.get("sources") or ()
-    return cause not in (None, "numeric", "unknown") and intent.get("trouble") != "nan" and PROBES not in sources
+    return cause not in (None, "numeric", "unknown") and decision.get("trouble") != "nan" and PROBES not in sources
