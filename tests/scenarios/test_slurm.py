@@ -111,7 +111,7 @@ class Site:
     def lead_from_two_places(self, ledger: str, config: Path) -> tuple[subprocess.Popen[Any], subprocess.Popen[Any]]:
         """A controller that leads, and one with a state folder of its own that waits, both on one ledger."""
         self.ledger, found = ledger, []
-        for place, began in (("a", lambda: self.events(kinds.FIRST_STEP)), ("b", lambda: "is led by process" in self.said())):
+        for place, began in (("a", lambda: self.events(kinds.JOB_REGISTERED)), ("b", lambda: "is led by process" in self.said())):
             state = self.folder / f"state-{place}"
             other = config.with_name(f"{place}.toml")
             other.write_text(config.read_text().replace(f'"{self.folder}/state"', f'"{state}"'))
@@ -264,10 +264,11 @@ def _lose_memory(site: Site, chance: random.Random, what: str, ledger: str) -> N
 
     site.start_agents()
     nodes, ranks, is_group = site.lab.all_machines, len(site.lab.machines), what == "a tensor-parallel group"
+    steps = STEPS * (3 if ledger else 2 if what.startswith("a cache") else 1)  # what else has to start meanwhile has time to
     minder = f'"{sys.executable}" -m minder'
     cache = f"exec {minder} cache --job big --machine $SLURMD_NODENAME --listen $DATA:0 --folder $MEMORY --max-bytes 64M"
     launch = f"exec {minder} launch --job big --machine $SLURMD_NODENAME --listen $ADDRESS:{LAUNCHER_PORT} --cache-bytes 64M"
-    script = f'"{training_script()}" --output {site.folder}/train --steps {STEPS} --step-seconds 0.2 --memory'
+    script = f'"{training_script()}" --output {site.folder}/train --steps {steps} --step-seconds 0.2 --memory'
     flags = f"--cache-folder $MEMORY --token-file {site.token} --run-dir $RUN --slots 1"
     job = site.submit(len(nodes), f"sleep 1; {launch} {flags} -- {script}", f"{cache} --token-file {site.token}")
     site.until(lambda: job.show().state == "RUNNING", "the Slurm job")
@@ -304,7 +305,7 @@ def _lose_memory(site: Site, chance: random.Random, what: str, ledger: str) -> N
     assert controller.wait(200) == 0, _tail(site.folder / "controller.log")
     assert {event.payload["machine"] for event in site.events(kinds.BARRED)} == {node.name for node in lost}
     assert not (site.folder / "checkpoints").exists()
-    comparison = compare_losses(site.folder / "train", reference_losses(0, STEPS, ranks, site.folder / "undisturbed"))
+    comparison = compare_losses(site.folder / "train", reference_losses(0, steps, ranks, site.folder / "undisturbed"))
     assert comparison.equal, comparison.detail
     if "flips" in what:
         assert "is passed over: chunk" in (site.folder / "job.log").read_text() + _logs_of(nodes[holder])
