@@ -56,6 +56,7 @@ class Caches:
         self.root = Path(tempfile.mkdtemp(prefix="minder-bench-", dir="/dev/shm"))
         self._max_bytes, self._count = max_bytes, count
         self._processes: list[subprocess.Popen[str]] = []
+        self._evicted: dict[int, list[subprocess.Popen[str]]] = {}
         self.urls: list[str] = []
 
     def __enter__(self) -> Caches:
@@ -65,7 +66,8 @@ class Caches:
 
     def start(self, index: int) -> None:
         """Also again, after `kill` or `lose`."""
-        command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
+        command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", self.folder(index).name]
+        command += ["--max-bytes", self._max_bytes]
         process = subprocess.Popen(
             [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -84,14 +86,19 @@ class Caches:
         shutil.rmtree(self.folder(index))
         self.start(index)
 
+    def evict(self, index: int) -> None:
+        """Another machine takes its place; its own cache goes on."""
+        self._evicted.setdefault(index, []).append(self._processes[index])
+        self.start(index)
+
     def __exit__(self, *unused: object) -> None:
-        for process in self._processes:
+        for process in [*self._processes, *(process for each in self._evicted.values() for process in each)]:
             process.terminate()
             process.wait()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def folder(self, index: int) -> Path:
-        return self.root / f"m{index}"
+        return self.root / ("s" * len(self._evicted.get(index, ())) + f"m{index}")
 
     def client(self, index: int) -> CacheClient:
         return CacheClient(self.folder(index) / "socket")

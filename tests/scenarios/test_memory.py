@@ -52,18 +52,3 @@ def test_a_cache_is_killed_and_a_machine_is_lost_with_its_memory(drama: Callable
     assert _taken_twice(run) <= 1
     restarts = run.events(kinds.GENERATION_STARTED)
     assert len(restarts) == 2
-
-
-def test_a_machine_and_its_backups_are_evicted_together_and_no_step_is_lost(drama: Callable[..., Any], same_losses: Any) -> None:
-    """Each names itself, and their caches answer on: nothing else has the newest step of the first one's rank."""
-    run = drama(memory=True, fault="crash", steps=60)
-    run.start()
-    run.reach(12)
-    pair = run.stage.lab.machines[1:3]  # pure data parallel: the next machine has the backup
-    for index in (1, 2):
-        run.stage.inject("xid", index)
-    assert run.finish() == "finished"
-    assert set(run.evicted()) == {machine.name for machine in pair}
-    assert all(_caches_of(machine) for machine in pair), "evicted is not dead"
-    assert same_losses(run)
-    assert _taken_twice(run) <= 2  # one in flight for each restart

@@ -110,6 +110,8 @@ class MemoryTier:
         self._error: CheckpointError | None = None
         self._has_room = False
         self._body_bytes = 0
+        self._begun = 0  # bodies
+        self._granted = (-1, 0)  # there is room for one of so many bytes, as long as no more bodies than this were begun
         self._once_per = once_per
         self._domains: list[str] = []  # of each rank, where a body that several have is kept once; none: every rank keeps its own
         self._keepers: dict[int, int] | None = None  # rank to the rank whose body stands for its own; None: not compared yet
@@ -224,6 +226,7 @@ class MemoryTier:
         keeper = self._keeper(shard)
         self._body_bytes = 0 if keeper is not None else shard.body_bytes
         self._await_room(self._body_bytes)
+        self._begun += 1
         file, body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
         copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging, file)
         self._gate.hold_for(copy)
@@ -256,11 +259,20 @@ class MemoryTier:
             self._in_flight.popleft()
 
     def _await_room(self, body_bytes: int) -> None:
-        if self._ask_room(body_bytes):
+        if self._granted == (self._begun, body_bytes) or self._ask_room(body_bytes):
             return
         self._await_turn(0)  # an earlier step's commit makes room
         if not self._ask_room(body_bytes):
             raise CheckpointError(f"the checkpoint cache at {self._cache.path} is full: steps before it have no backup yet")
+
+    def _ask_ahead(self) -> None:
+        """In the background, for the next save: an answer of the cache is what a step would wait for longest. A body that is begun
+        meanwhile asks for itself."""
+        begun, body_bytes = self._begun, self._body_bytes
+        try:
+            self._granted = (begun if self._quick_cache.make_room(self._ranks.rank, body_bytes) else -1, body_bytes)
+        except CheckpointError:
+            pass  # the save itself asks, and says why
 
     def _ask_room(self, body_bytes: int) -> bool:
         """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
@@ -308,6 +320,7 @@ class MemoryTier:
             if self._settle(name, note or _Note(), whole and not why):
                 self._said = ""
                 self._error = None if name.step == self._saved_step else self._error
+                self._ask_ahead()
             elif whole:
                 self._note(name.step, CheckpointError(why or "another rank has no copy or no backup of its own"))
         except _FAILURES as error:
