@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import mmap
 import os
 import resource
 import shutil
@@ -40,6 +41,7 @@ from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
 from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
 from minder.edge.checkpoint.memory_tier import MemoryTier
+from minder.edge.checkpoint.shards import copy_all, idle_cores
 
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30
@@ -54,6 +56,7 @@ class Caches:
         self.root = Path(tempfile.mkdtemp(prefix="minder-bench-", dir="/dev/shm"))
         self._max_bytes, self._count = max_bytes, count
         self._processes: list[subprocess.Popen[str]] = []
+        self._evicted: dict[int, list[subprocess.Popen[str]]] = {}
         self.urls: list[str] = []
 
     def __enter__(self) -> Caches:
@@ -63,7 +66,8 @@ class Caches:
 
     def start(self, index: int) -> None:
         """Also again, after `kill` or `lose`."""
-        command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
+        command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", self.folder(index).name]
+        command += ["--max-bytes", self._max_bytes]
         process = subprocess.Popen(
             [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -82,14 +86,19 @@ class Caches:
         shutil.rmtree(self.folder(index))
         self.start(index)
 
+    def evict(self, index: int) -> None:
+        """Another machine takes its place; its own cache goes on."""
+        self._evicted.setdefault(index, []).append(self._processes[index])
+        self.start(index)
+
     def __exit__(self, *unused: object) -> None:
-        for process in self._processes:
+        for process in [*self._processes, *(process for each in self._evicted.values() for process in each)]:
             process.terminate()
             process.wait()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def folder(self, index: int) -> Path:
-        return self.root / f"m{index}"
+        return self.root / ("s" * len(self._evicted.get(index, ())) + f"m{index}")
 
     def client(self, index: int) -> CacheClient:
         return CacheClient(self.folder(index) / "socket")
@@ -267,13 +276,14 @@ def _fetch(caches: Caches, name: RecordName) -> None:
 
 
 def _load(folder: Path, name: RecordName, is_checked: bool) -> None:
-    """As a rank does it: a copy into tensors, and every checksum where its cache has not just fetched and checked the record."""
+    """As a rank does it: every checksum where its cache has not just fetched and checked the record, and a copy into tensors, of which
+    none has been touched before."""
     record = read_record(folder, name)
-    target = torch.empty(_GIB, dtype=torch.uint8)
     with body_path(folder, name).open("rb") as file:
-        file.readinto(target.numpy())
-    if not is_checked and wrong_chunk(memoryview(target.numpy()), record) is not None:
+        body = mmap.mmap(file.fileno(), record.body_bytes, mmap.MAP_PRIVATE)
+    if not is_checked and wrong_chunk(memoryview(body), record, idle_cores()) is not None:
         raise SystemExit(f"{folder}: damaged")
+    copy_all([(torch.frombuffer(body, dtype=torch.uint8), torch.empty(_GIB, dtype=torch.uint8))])
 
 
 def _forget(caches: Caches, index: int, name: RecordName) -> None:

@@ -9,6 +9,7 @@ not done again.
 machine  a machine goes with its memory                    group    both machines of a tensor-parallel group
 both     owner and backup; every 2nd step is on a disk     killed   a cache dies by SIGKILL in a transfer, later a machine goes
 chunk    a byte of a record flips in memory                peer     a machine goes, and its backup's cache dies in the recovery
+evicted  owner and backup leave the job, and answer
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from minder.edge.cache.client import SOCKET_VARIABLE
 from minder.edge.cache.placement import place_backups
 from minder.model.topology import Parallelism
 
-FAULTS = ("machine", "group", "both", "killed", "chunk", "peer")
+FAULTS = ("machine", "group", "both", "killed", "chunk", "peer", "evicted")
 _RANKS, _SAVED, _STEPS, _FLUSH_EVERY = 4, 7, 9, 2
 _LAYOUT = Parallelism(tensor=2, data=2)
 _EXTRA_BYTES = 16 * 2**20  # of each rank's own, so that a transfer takes long enough to be hit
@@ -90,6 +91,10 @@ def damage(fault: str, caches: Caches, folder: Path, chance: random.Random) -> A
             byte = file.read(1)
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte[0] ^ 1 << chance.randrange(8)]))
+        return None
+    if fault == "evicted":
+        for machine in (rank, _BACKUP[rank]):
+            caches.evict(machine)
         return None
     group = [2 * (rank // 2), 2 * (rank // 2) + 1]
     gone = {"group": group, "both": [rank, _BACKUP[rank]]}.get(fault, [rank])

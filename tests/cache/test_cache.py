@@ -14,7 +14,7 @@ import pytest
 from minder.edge.cache import pull
 from minder.edge.cache.cache import Cache
 from minder.edge.cache.members import Member
-from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
+from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, pull_body, pull_head
 from minder.edge.cache.record import CHUNK_BYTES, RecordName, draft_path
 from minder.edge.cache.settings import CacheSettings, cgroup_room, check_settings, parse_bytes
 from minder.model.errors import BadInputError, CheckpointError, NoAnswerError, WireError
@@ -71,7 +71,7 @@ def test_a_backup_that_was_cut_off_goes_on_where_it_was(pair: tuple[Running, Run
     asked: list[str] = []
     ask = pull._Peer._ask
     monkeypatch.setattr(pull._Peer, "_ask", lambda peer, path: (asked.append(path), ask(peer, path))[1])
-    pull_body([pull.Source(one.cache.url, name(1))], TOKEN, record, other.settings.folder, RateLimit(0))
+    pull_body([Source(one.cache.url, name(1), TOKEN)], record, other.settings.folder, RateLimit(0))
     assert draft.read_bytes() == LARGE
     assert f"from={4 * CHUNK_BYTES}&" in asked[0]
 
@@ -171,7 +171,7 @@ def test_equal_bodies_are_kept_once_a_machine_and_not_sent(pair: tuple[Running, 
     one.write(name(1, rank=0), LARGE, values=b"of rank 0")
     assert one.client.keep(name(1, rank=0), 5.0) == ""
     assert sent == []
-    assert pull_head(other.cache.url, TOKEN, name(1, rank=0)).values == b"of rank 0"
+    assert pull_head(Source(other.cache.url, name(1, rank=0), TOKEN)).values == b"of rank 0"
     assert other.body(name(1, rank=0)) == LARGE
     assert other.cache.memory.used_bytes() < 1.2 * len(LARGE)
 
@@ -290,7 +290,7 @@ def test_every_nth_step_goes_to_the_disk_and_is_offered_from_there(start: Start,
     assert [item["name"] for item in records if item["where"] == "disk"] == [str(name(step)) for step in (4, 6, 8)]
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert httpx.get(f"{one.cache.url}/v1/records/{name(8)}/body?from=10&bytes=10", headers=headers).content == SMALL[10:20]
-    assert pull_head(one.cache.url, TOKEN, name(6)).world_size == 1
+    assert pull_head(Source(one.cache.url, name(6), TOKEN)).world_size == 1
 
 
 def test_records_go_when_the_ranks_are_done_and_when_none_was_heard_for_long(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_a_fetch_for_recovery_finds_what_a_peer_holds_or_says_what_is_missing(pa
     with pytest.raises(CheckpointError, match="answered 404"):
         one.client.fetch(name(4), other.cache.url, 5.0)
     with pytest.raises(WireError, match="answered 401"):
-        pull_head(other.cache.url, "wrong", name(3))
+        pull_head(Source(other.cache.url, name(3), "wrong"))
 
 
 def _settings(folder: Path, job: str = "demo", machine: str = "m1") -> CacheSettings:

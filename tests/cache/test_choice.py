@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, obsolete, shared_reads
+from minder.edge.cache.peers import Peer, Peers
 from minder.edge.cache.record import Record, RecordName
 
 
@@ -62,3 +63,17 @@ def _record(step: int, generation: int = 1, update: int = 0, skipped: str = "") 
 )
 def test_what_a_run_may_have_to_go_back_to_stays_on_the_disk(records: list[Record], newest: Record, every: int, gone: list[int]) -> None:
     assert [name.step for name in obsolete(records, newest, 3, every)] == gone
+
+
+def test_caches_of_machines_that_left_are_known_until_a_step_is_committed_without_them() -> None:
+    peers = Peers()
+    peers.meet({"m0": "a", "m1": "b", "m2": "c"}, 1, "first")
+    peers.meet({"m0": "a", "s0": "d", "m2": "c"}, 2, "second")
+    peers.meet({"m0": "a", "s0": "d", "s1": "e"}, 3, "third")
+    assert peers.left(3) == [Peer("m2", "c", 2, "second"), Peer("m1", "b", 1, "first")]
+    peers.forget_before(1)  # a step that an earlier generation saved was loaded
+    assert len(peers.left(3)) == 2
+    peers.meet({"m1": "f"}, 3, "third")
+    assert [peer.machine for peer in peers.left(3)] == ["m2"]
+    peers.forget_before(3)
+    assert peers.left(3) == []

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,27 @@ def test_owner_and_backup_together_cost_the_steps_since_the_last_flush(start: Ca
     for rank, found in second.items():
         assert found["begun"] == 2
         assert found["losses"] == {step: loss for step, loss in first[rank]["losses"].items() if int(step) > 2}
+
+
+@pytest.mark.parametrize(
+    ("doubted", "begun"), [([], 4), (["m0", "m1"], 2)], ids=["one answers and one hangs", "their numbers are in doubt"]
+)
+def test_owner_and_backup_that_are_evicted_and_answer_cost_no_step(
+    start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubted: list[str], begun: int
+) -> None:
+    """Both machines are out of the job and their caches are not: their memory is asked where nothing else has a committed step."""
+    monkeypatch.setenv("MINDER_DOUBTED", json.dumps(doubted))
+    disk, released = tmp_path / "disk", threading.Event()
+    machines = [start(f"m{index}") for index in range(4)]
+    first = _run(machines, "fsdp2", tmp_path, "first", flush_dir=str(disk))
+    for path in disk.glob("step-000000004-*"):
+        path.unlink()  # as if the last flush had not come to its end
+    machines[0].cache.hello = lambda *unused: {"hangs": released.wait(60.0)}  # type: ignore[method-assign]
+    machines[:2] = [start("s0"), start("s1")]
+    try:
+        _goes_on(first, _run(machines, "fsdp2", tmp_path, "second", flush_dir=str(disk)), begun)
+    finally:
+        released.set()
 
 
 def test_a_shared_store_is_read_once_where_all_memory_is_lost(start: Callable[..., Running], tmp_path: Path) -> None:

@@ -109,12 +109,12 @@ def test_a_peer_killed_in_the_middle_of_a_recovery_has_a_moment_to_return(
     owner.cache.memory.drop([NAME])
     keep, killed, kept = pull._Pull._keep, threading.Event(), []
 
-    def kill_at_the_fortieth(pulling: pull._Pull, index: int, chunk: memoryview) -> bool:
-        kept.append(index)
-        if len(kept) == 40:
-            holder.kill()
+    def kill_at_the_fortieth(pulling: pull._Pull, block: range, data: memoryview) -> list[int]:
+        kept.extend(block)
+        if len(kept) >= 40 and not killed.is_set():
             killed.set()
-        return keep(pulling, index, chunk)
+            holder.kill()
+        return keep(pulling, block, data)
 
     monkeypatch.setattr(pull._Pull, "_keep", kill_at_the_fortieth)
     returned: list[Process] = []

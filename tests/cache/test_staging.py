@@ -5,8 +5,10 @@ The device is a fake one whose copies run as late as a stream allows: when the c
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +94,22 @@ def _start(state: dict[str, Any], staging: Any, overlap: bool = True) -> tuple[A
 
 def _equal(found: Sequence[Any], wanted: Sequence[Any]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def test_tensors_of_every_kind_reach_a_file_as_they_are(tmp_path: Path) -> None:
+    from minder.edge.checkpoint.copying import CopyOut
+    from minder.edge.checkpoint.shards import take_apart
+    from minder.edge.checkpoint.staging import Staging
+
+    numbers = torch.arange(24.0).reshape(4, 6)
+    shard = take_apart(
+        {"t": [numbers, numbers.t(), numbers.bfloat16(), numbers > 5, torch.tensor(7), torch.empty(0), (numbers + 1j).conj()]}
+    )
+    with (tmp_path / "body").open("w+b") as file:
+        file.truncate(shard.body_bytes)
+        body = torch.frombuffer(mmap.mmap(file.fileno(), shard.body_bytes), dtype=torch.uint8)
+        CopyOut(shard, body, frozenset(), Staging(), file).finish()
+    assert _equal([piece.of(body) for piece in shard.pieces], shard.tensors)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -20,6 +20,7 @@ import pytest
 
 from minder.act.actuators.slurm.jobs import SlurmJob
 from minder.act.actuators.slurm.nodes import SlurmNodes
+from minder.act.recovery.rendezvous import RendezvousHost
 from minder.edge.cache.members import kept_steps
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, kinds
@@ -52,6 +53,7 @@ class Site:
         self.slurm = stack.enter_context(LocalSlurm(folder / "slurm", lab=self.lab))
         self.nodes = SlurmNodes(self.slurm.commands(), time.time)
         self.token = folder / "token"
+        self.ledger = str(folder / "state" / "ledger.db")
         self._controllers: list[subprocess.Popen[Any]] = []
         write_token(self.token)
         (folder / "nodes").mkdir()
@@ -96,18 +98,44 @@ class Site:
         path.write_text("\n".join(lines))
         return path
 
-    def minder(self, *words: str) -> subprocess.Popen[Any]:
+    def minder(self, *words: str, **environment: str) -> subprocess.Popen[Any]:
         with (self.folder / "controller.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-m", "minder", *words], stdout=subprocess.PIPE, stderr=log, cwd=self.folder)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "minder", *words], stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
+                env={**os.environ, **environment},
+            )  # fmt: skip
         self._stack.callback(_end, process)
         self._controllers.append(process)
         return process
 
+    def lead_from_two_places(self, ledger: str, config: Path) -> tuple[subprocess.Popen[Any], subprocess.Popen[Any]]:
+        """A controller that leads, and one with a state folder of its own that waits, both on one ledger."""
+        self.ledger, found = ledger, []
+        for place, began in (("a", lambda: self.events(kinds.JOB_REGISTERED)), ("b", lambda: "is led by process" in self.said())):
+            state = self.folder / f"state-{place}"
+            other = config.with_name(f"{place}.toml")
+            other.write_text(config.read_text().replace(f'"{self.folder}/state"', f'"{state}"'))
+            self._stack.callback(RendezvousHost(state, self.lab.controller_address).stop)
+            found.append(self.minder("run", "--config", str(other), "--act", MINDER_LEDGER=ledger))
+            self.until(began, f"controller {place}", 120.0)
+        return found[0], found[1]
+
+    def lose(self, controller: subprocess.Popen[Any]) -> None:
+        """It and the store that the generation met at: the machine of both is gone. Another leads."""
+        before = len(self.events(kinds.CONTROLLER_STARTED))
+        self._controllers.remove(controller)
+        controller.kill()
+        RendezvousHost(self.folder / "state-a", self.lab.controller_address).stop()
+        self.until(lambda: len(self.events(kinds.CONTROLLER_STARTED)) > before, "another leader")
+
+    def said(self) -> str:
+        path = self.folder / "controller.log"
+        return path.read_text() if path.exists() else ""
+
     def events(self, *wanted: str) -> list[LedgerEvent]:
-        path = self.folder / "state" / "ledger.db"
-        if not path.exists():
+        if "://" not in self.ledger and not Path(self.ledger).exists():
             return []
-        with Ledger(path) as ledger:
+        with Ledger(self.ledger) as ledger:
             return ledger.events(job="big", kinds=wanted)
 
     def outcomes(self) -> dict[str, str]:
@@ -115,9 +143,9 @@ class Site:
         results = self.events(kinds.RESULT)
         return {[*str(event.operation_id).split("/"), "evict"][1]: str(event.payload["outcome"]) for event in results}
 
-    def status(self, *below: str) -> dict[str, Any]:
+    def status(self, place: str = "state") -> dict[str, Any]:
         try:
-            return dict(json.loads(self.folder.joinpath("state", *below, "status.json").read_text()))
+            return dict(json.loads((self.folder / place / "status.json").read_text()))
         except (OSError, ValueError):
             return {}
 
@@ -137,6 +165,10 @@ class Site:
         assert len(found) == 1, found
         found[0].send_signal(signal.SIGSTOP)
         return found[0]
+
+    def step(self) -> int:
+        """The newest that a controller has seen."""
+        return max((int(self.status(path.parent.name).get("step") or 0) for path in self.folder.glob("state*/status.json")), default=0)
 
     def kill_cache(self, machine: LabMachine) -> None:
         """SIGKILL the process that holds this machine's checkpoints."""
@@ -198,16 +230,28 @@ def test_a_node_hangs_and_the_spare_of_the_allocation_takes_over(site: Site, tmp
     assert refused.returncode == 1 and "not ours to undo" in refused.stderr and site.nodes.show(site.name(0)).is_drained
 
 
+LOSSES = (
+    "a node",
+    "a tensor-parallel group",
+    "a cache, then another node",
+    "a node, and a bit of another flips",
+    "a node, and its backup's cache in the recovery",
+    pytest.param("controller and store host, then a node", marks=pytest.mark.server("postgresql")),
+)
+
+
 @pytest.mark.release
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("what", ["a node", "a cache, then another node", "a tensor-parallel group"])
-def test_nodes_are_lost_with_their_memory_and_no_folder_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+@pytest.mark.parametrize("what", LOSSES)
+def test_nodes_are_lost_with_their_memory_and_no_folder_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, request: pytest.FixtureRequest
+) -> None:
     """The caches are a step of their own, which no end of a launcher touches. Other seeds: MINDER_MEMORY_SEED."""
     monkeypatch.delenv("MINDER_LEDGER", raising=False)
-    is_group = what == "a tensor-parallel group"
     with ExitStack() as stack:
-        site = Site(tmp_path, stack, *((4, 2) if is_group else (3, 1)))
-        _lose_memory(site, random.Random(SEED), is_group, with_cache=what.startswith("a cache"))
+        site = Site(tmp_path, stack, *((4, 2) if what == "a tensor-parallel group" else (3, 1)))
+        ledger = request.getfixturevalue("postgres").new_database() if what.startswith("controller") else ""
+        _lose_memory(site, random.Random(SEED), what, ledger)
 
 
 def _committed(machine: LabMachine) -> int:
@@ -215,15 +259,16 @@ def _committed(machine: LabMachine) -> int:
     return kept[0].step if kept else -1
 
 
-def _lose_memory(site: Site, chance: random.Random, is_group: bool, with_cache: bool) -> None:
+def _lose_memory(site: Site, chance: random.Random, what: str, ledger: str) -> None:
     from minder.simulate.lab.reference import compare_losses, reference_losses
 
     site.start_agents()
-    nodes, ranks = site.lab.all_machines, len(site.lab.machines)
+    nodes, ranks, is_group = site.lab.all_machines, len(site.lab.machines), what == "a tensor-parallel group"
+    steps = STEPS * (3 if ledger else 2 if what.startswith("a cache") else 1)  # what else has to start meanwhile has time to
     minder = f'"{sys.executable}" -m minder'
     cache = f"exec {minder} cache --job big --machine $SLURMD_NODENAME --listen $DATA:0 --folder $MEMORY --max-bytes 64M"
     launch = f"exec {minder} launch --job big --machine $SLURMD_NODENAME --listen $ADDRESS:{LAUNCHER_PORT} --cache-bytes 64M"
-    script = f'"{training_script()}" --output {site.folder}/train --steps {STEPS} --step-seconds 0.2 --memory'
+    script = f'"{training_script()}" --output {site.folder}/train --steps {steps} --step-seconds 0.2 --memory'
     flags = f"--cache-folder $MEMORY --token-file {site.token} --run-dir $RUN --slots 1"
     job = site.submit(len(nodes), f"sleep 1; {launch} {flags} -- {script}", f"{cache} --token-file {site.token}")
     site.until(lambda: job.show().state == "RUNNING", "the Slurm job")
@@ -231,27 +276,68 @@ def _lose_memory(site: Site, chance: random.Random, is_group: bool, with_cache: 
     lines = [line for line in config.read_text().splitlines() if not line.startswith("checkpoint_dir")]
     layout = ["[parallelism]", "tensor = 2", "data = 2"] if is_group else []
     config.write_text("\n".join(['checkpoints = "memory"', *lines, *layout]))
-    controller = site.minder("run", "--config", str(config), "--act")
+    if ledger:
+        first, controller = site.lead_from_two_places(ledger, config)
+    else:
+        controller = site.minder("run", "--config", str(config), "--act")
     last = chance.randrange(8, 25)
-    site.until(lambda: (site.status().get("step") or 0) >= last, f"step {last}", 120.0)
+    site.until(lambda: site.step() >= last, f"step {last}", 120.0)
     # the batch script itself runs on the first one
-    lost = nodes[2:4] if is_group else [nodes[chance.choice((1, 2))]]
-    if with_cache:
-        (other,) = [node for node in nodes[1:ranks] if node not in lost]
+    index = chance.choice((1, 2))
+    lost = nodes[2:4] if is_group else [nodes[index]]
+    if what.startswith("a cache"):
+        other = nodes[3 - index]
         site.kill_cache(other)
-        at_step = site.status()["step"]
+        at_step = site.step()
         site.until(lambda: _committed(other) > at_step, "a step that its next cache has")
+    if ledger:
+        site.lose(first)
     for node in lost:
         node.kill_all()
         assert not node.memory_dir.exists()
+    holder = (index + 1) % ranks  # of the lost one's backup; its own lies on the third
+    if "flips" in what:
+        _flip(site, nodes[holder], holder, chance)
+    if "recovery" in what:
+        standby = nodes[ranks].memory_dir
+        site.until(lambda: (standby / "members.json").exists(), "a rank of the standby at its cache")
+        site.kill_cache(nodes[holder])
     assert controller.wait(200) == 0, _tail(site.folder / "controller.log")
     assert {event.payload["machine"] for event in site.events(kinds.BARRED)} == {node.name for node in lost}
     assert not (site.folder / "checkpoints").exists()
-    comparison = compare_losses(site.folder / "train", reference_losses(0, STEPS, ranks, site.folder / "undisturbed"))
+    comparison = compare_losses(site.folder / "train", reference_losses(0, steps, ranks, site.folder / "undisturbed"))
     assert comparison.equal, comparison.detail
+    if "flips" in what:
+        assert "is passed over: chunk" in (site.folder / "job.log").read_text() + _logs_of(nodes[holder])
     taken = [json.loads(line)["step"] for line in (site.folder / "train" / "losses.jsonl").read_text().splitlines()]
-    in_flight = 2 if with_cache else 1  # a cache that was just started catches up with its ranks: two saves may be on their way
+    print(f"taken again: {len(taken) - len(set(taken))}")
+    # A cache that was just started catches up with its ranks: two saves may be on their way. A record that a bit flips in before its backup
+    # is made takes its step with it, and the next one is in flight.
+    in_flight = 2 if what.startswith("a cache") or "flips" in what else 1
     assert len(taken) - len(set(taken)) <= in_flight, "at most what was in flight was taken twice"
+
+
+def _flip(site: Site, machine: LabMachine, rank: int, chance: random.Random) -> None:
+    """A bit of each record of this machine's own rank, while the others wait for the machine that is gone."""
+
+    def bodies() -> list[Path]:
+        return sorted(machine.memory_dir.glob(f"*-rank-{rank:05d}.body"))
+
+    before: list[Path] = []
+    while (now := bodies()) != before or not now:  # none is on its way any more
+        before = now
+        time.sleep(0.3)
+    for body in now:
+        with body.open("r+b") as file:
+            at = chance.randrange(body.stat().st_size)
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte[0] ^ 1 << chance.randrange(8)]))
+
+
+def _logs_of(machine: LabMachine) -> str:
+    return "".join(path.read_text(errors="replace") for path in machine.run_dir.rglob("*.log"))
 
 
 def test_a_watched_node_hangs_and_its_job_is_requeued_without_it(site: Site) -> None:
@@ -265,9 +351,9 @@ def test_a_watched_node_hangs_and_its_job_is_requeued_without_it(site: Site) -> 
     watcher = site.minder("watch", "--job", str(site.write_config(f"job = {job.id}", launchers=False)), "--act")
     assert watcher.stdout is not None
     threading.Thread(target=watcher.stdout.read, daemon=True).start()
-    site.until(lambda: site.status("watch").get("typical_step_s"), "the usual length of a step", 120.0)
-    reached = site.status("watch")["step"]
-    site.until(lambda: site.status("watch")["step"] >= reached + 20, "20 steps more", 120.0)
+    site.until(lambda: site.status("state/watch").get("typical_step_s"), "the usual length of a step", 120.0)
+    reached = site.status("state/watch")["step"]
+    site.until(lambda: site.status("state/watch")["step"] >= reached + 20, "20 steps more", 120.0)
     bad = site.lab.all_machines[1]
     stopped_s = time.time()
     site.stop_worker(bad, "train.py")

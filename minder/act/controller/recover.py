@@ -4,6 +4,7 @@ can be done twice, so a controller that starts again in the middle simply does i
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.act.actuators.contract import Actuator
+from minder.act.controller.doubted import DOUBTED, doubted_machines
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.skipping import Skipping
 from minder.act.controller.state import JobState, bar_machines, placement_payload
@@ -284,7 +286,13 @@ class Recovery:
     def _environment(self) -> Mapping[str, str]:
         found = {} if self.updates is None else self.updates.environment(self._state.update)
         skipped = {SKIP_BATCHES: self._state.skip_batches} if self._state.skip_batches else {}
-        return {**self._settings.environment, **found, **skipped}
+        doubted = self._doubted() if self._state.barred else []
+        left = {DOUBTED: json.dumps(doubted)} if doubted else {}
+        return {**self._settings.environment, **found, **skipped, **left}
+
+    def _doubted(self) -> list[str]:
+        """Machines out of the job whose state in memory the ranks do not read: what they computed may be wrong."""
+        return doubted_machines(self._ledger.events(job=self._state.name, kinds=[kinds.INTENT, kinds.BARRED]), self._state.barred)
 
     def _program(self) -> Mapping[str, Any] | None:
         """Raises RecoveryError where the ledger does not know the version that this generation runs."""

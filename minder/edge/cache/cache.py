@@ -12,7 +12,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import IO, Any
 from minder.edge.cache.choice import obsolete
 from minder.edge.cache.folder import RecordFolder, read_record
 from minder.edge.cache.members import Kept, Member, Members
+from minder.edge.cache.peers import Peers, ask_all
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, be_nice, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
 from minder.edge.cache.settings import CacheSettings
@@ -44,6 +45,7 @@ class Cache:
         self.settings, self.url = settings, url
         self.memory = RecordFolder(settings.folder)
         self.members = Members(settings.folder)
+        self._peers = Peers()
         self._ask_peer, self._now_s = ask_peer, now_s
         self._limit = RateLimit(settings.rate_bytes_per_s)
         self._lock = threading.RLock()
@@ -83,14 +85,23 @@ class Cache:
                 "records": held,
                 "on_the_way": [_described(flush.record) | {"bytes": flush.record.body_bytes} for flush in on_the_way],
                 "unreadable": unreadable[:3],
+                "left": [{"machine": peer.machine, "url": peer.url} for peer in self._peers.left(self.members.generation)],
             }
 
-    def join(self, member: Member) -> None:
-        """A rank of a new generation, or of the present one again."""
+    def join(self, member: Member, peers: Mapping[str, str] | None = None) -> None:
+        """A rank of a new generation, or of the present one again. peers: each machine of it, and its cache's address."""
         with self._lock:
             self._heard_s = self._now_s()
             if not self.members.join(member):
                 raise CheckpointError(f"generation {member.generation} is over: this cache is in {self.members.generation}")
+            self._peers.meet(peers or {}, member.generation, member.token)
+
+    def ask_left(self, urls: Collection[str], wait_s: float) -> list[dict[str, Any]]:
+        """What caches hold whose machines have left the job, of those at these addresses that answer within wait_s."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            left = [peer for peer in self._peers.left(self.members.generation) if peer.url in urls]
+        return ask_all(left, self.settings.job, wait_s)
 
     def make_room(self, rank: int, body_bytes: int) -> bool:
         """Whether a body may be written now; False until an earlier step is committed. Raises CheckpointError where it never can be."""
@@ -136,6 +147,7 @@ class Cache:
         """All ranks have a record of this step, and a backup of it."""
         with self._lock:
             self._heard_s = self._now_s()
+            self._peers.forget_before(generation)
             if not self.members.commit(self._kept(step, generation)):
                 return
 
@@ -150,17 +162,19 @@ class Cache:
         if due:
             self._flush(due)
 
-    def fetch(self, name: RecordName, url: str, bodies: Sequence[Source] = ()) -> str:
-        """Pull a record from a peer into our folder, as fast as it comes, and check all of it; the folder. bodies: where equal bodies lie,
-        if not only there. A damaged one of our own is replaced. A peer that dies meanwhile has a moment to return."""
+    def fetch(self, name: RecordName, url: str, bodies: Sequence[Source] = (), tokens: Mapping[str, str] | None = None) -> str:
+        """Pull a record from a peer into our folder, as fast as it comes, and check all of it; the folder. A damaged one of our own is
+        replaced. bodies: where equal bodies lie, if not only there. tokens: what those let in that have left the job, by their addresses.
+        A peer that dies meanwhile has a moment to return."""
         with self._lock:
             self._heard_s = self._now_s()
-            token = self._token()
+            known = tokens or {}
+            source, *sources = (self._source(each.url, each.name, known) for each in (Source(url, name), *bodies))
             self.memory.drop([each for each in self.memory.alike(name) if self.memory.is_damaged(each)])
         end_s = time.monotonic() + RETURNS_S
         while True:
             try:
-                self._pull(Source(url, name), token, bodies=bodies)
+                self._pull(source, bodies=sources)
                 return str(self.settings.folder)
             except NoAnswerError:
                 if time.monotonic() >= end_s:
@@ -180,8 +194,8 @@ class Cache:
     def hold_backup(self, name: RecordName, url: str) -> None:
         """Pull a peer's record; one whose body lies here already costs its head only. Raises WireError, CheckpointError, OSError."""
         with self._lock:
-            token = self._token()
-        self._pull(Source(url, name), token, self._limit)
+            source = self._source(url, name, {})
+        self._pull(source, self._limit)
 
     def head(self, name: RecordName) -> bytes:
         return self._find(name)[1].pack()
@@ -231,20 +245,20 @@ class Cache:
             event(_log, logging.WARNING, "no backup", record=name, peer=member.backup_url, detail=why)
         return why
 
-    def _pull(self, source: Source, token: str, limit: RateLimit | None = None, bodies: Sequence[Source] = ()) -> None:
+    def _pull(self, source: Source, limit: RateLimit | None = None, bodies: Sequence[Source] = ()) -> None:
         """limit: of a backup; without one it is a recovery, which takes nothing for whole that is not."""
         name = source.name
         with self._one_at_a_time(name):
             with self._lock:
                 if name in self.memory.records:
                     return
-            record = pull_head(source.url, token, name)
+            record = pull_head(source)
             if self._linked(record, is_recovery=limit is None):
                 return
             with self._lock:
                 if not self._fits(record.body_bytes - _allocated(draft_path(self.memory.path, name))):
                     raise CheckpointError(f"the cache of {self.settings.machine} is full: it holds {self.settings.max_bytes} bytes at most")
-            pull_body(bodies or [source], token, record, self.memory.path, limit)
+            pull_body(bodies or [source], record, self.memory.path, limit)
             with self._lock:
                 self.memory.add(record)
                 self._drop_old_of(name.rank)
@@ -308,8 +322,8 @@ class Cache:
                 return folder, read_record(folder, name)
         raise CheckpointError(f"no record {name} here")
 
-    def _token(self) -> str:
-        return next((member.token for member in self.members.ranks.values()), "")
+    def _source(self, url: str, name: RecordName, tokens: Mapping[str, str]) -> Source:
+        return Source(url, name, tokens.get(url) or next((member.token for member in self.members.ranks.values()), ""))
 
     def _flush_folders(self) -> list[Path]:
         return [Path(path) for path in sorted({member.flush_dir for member in self.members.ranks.values()} - {""})]

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,14 @@ class CacheClient:
         found: dict[str, Any] = self._ask("hello", wait_s, flush_dir=flush_dir, wait_s=wait_s)
         return found
 
-    def join(self, member: Member) -> None:
-        self._ask("join", member=asdict(member))
+    def join(self, member: Member, peers: Mapping[str, str] | None = None) -> None:
+        """peers: each machine of the generation, and its cache's address; one rank of a machine is enough to say it."""
+        self._ask("join", member=asdict(member), **({"peers": dict(peers)} if peers else {}))
+
+    def ask_left(self, urls: Collection[str], wait_s: float) -> list[dict[str, Any]]:
+        """What caches of machines that have left the job hold, of those that answer within wait_s."""
+        found: list[dict[str, Any]] = self._ask("left", wait_s, urls=sorted(urls), wait_s=wait_s)
+        return found
 
     def make_room(self, rank: int, body_bytes: int) -> bool:
         return bool(self._ask("room", rank=rank, body_bytes=body_bytes))
@@ -58,11 +64,18 @@ class CacheClient:
     def commit(self, step: int, generation: int) -> None:
         self._ask("commit", step=step, generation=generation)
 
-    def fetch(self, name: RecordName, url: str, wait_s: float, bodies: Sequence[tuple[str, RecordName]] = ()) -> Path:
+    def fetch(
+        self,
+        name: RecordName,
+        url: str,
+        wait_s: float,
+        bodies: Sequence[tuple[str, RecordName]] = (),
+        tokens: Mapping[str, str] | None = None,
+    ) -> Path:
         """Have a peer's record pulled into our folder, and checked; the folder. bodies: addresses and records of equal bodies, where the
-        body is to come from, if not from there."""
+        body is to come from, if not from there. tokens: address to token, of those that are not the job's any more."""
         equal = [{"url": at, "name": str(alike)} for at, alike in bodies]
-        return Path(self._ask("fetch", wait_s, name=str(name), url=url, bodies=equal))
+        return Path(self._ask("fetch", wait_s, name=str(name), url=url, bodies=equal, **({"tokens": dict(tokens)} if tokens else {})))
 
     def leave(self, rank: int, generation: int) -> None:
         self._ask("leave", rank=rank, generation=generation)

@@ -24,7 +24,7 @@ from minder.wire.codec import from_json
 __all__ = ["serve_ranks"]
 
 _log = logging.getLogger("minder.cache")
-_LARGEST_LINE_BYTES = 1 << 20
+_LARGEST_LINE_BYTES = 1 << 24  # the addresses of all machines
 _THREADS = 64  # a rank that waits for its backup holds one
 
 
@@ -69,12 +69,13 @@ def _name(request: Mapping[str, Any]) -> RecordName:
 
 _VERBS: dict[str, Callable[[Cache, Mapping[str, Any]], Any]] = {
     "hello": lambda cache, request: cache.hello(request.get("flush_dir", ""), request.get("wait_s", 0.0)),
-    "join": lambda cache, request: cache.join(from_json(Member, request["member"])),
+    "join": lambda cache, request: cache.join(from_json(Member, request["member"]), request.get("peers")),
+    "left": lambda cache, request: cache.ask_left(request["urls"], request["wait_s"]),
     "room": lambda cache, request: cache.make_room(request["rank"], request["body_bytes"]),
     "keep": lambda cache, request: cache.keep(_name(request), request["wait_s"]),
     "commit": lambda cache, request: cache.commit(request["step"], request["generation"]),
     "fetch": lambda cache, request: cache.fetch(
-        _name(request), request["url"], [Source(item["url"], _name(item)) for item in request.get("bodies", ())]
+        _name(request), request["url"], [Source(item["url"], _name(item)) for item in request.get("bodies", ())], request.get("tokens")
     ),
     "leave": lambda cache, request: cache.leave(request["rank"], request["generation"]),
 }

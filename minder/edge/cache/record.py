@@ -166,9 +166,8 @@ def _checksums(body: memoryview) -> tuple[int, ...]:
     return tuple(zlib.crc32(body[begin : begin + CHUNK_BYTES]) for begin in range(0, len(body), CHUNK_BYTES))
 
 
-def wrong_chunk(body: memoryview, record: Record) -> int | None:
+def wrong_chunk(body: memoryview, record: Record, threads: int = 1) -> int | None:
     """The first chunk that is not what was written; None if all are. A body of another length is wrong from its end on."""
-    for index, wanted in enumerate(record.chunks):
-        if zlib.crc32(body[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]) != wanted:
-            return index
-    return None if len(body) == record.body_bytes else len(record.chunks)
+    found = checksums(body, threads)
+    wrong = (index for index, wanted in enumerate(record.chunks) if index >= len(found) or found[index] != wanted)
+    return next(wrong, None if len(body) == record.body_bytes else len(record.chunks))

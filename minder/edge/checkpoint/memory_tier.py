@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -38,6 +38,7 @@ from minder.edge.checkpoint.recovering import Recovery, as_tensor
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
 from minder.edge.checkpoint.staging import Staging
 from minder.model.errors import BadInputError, CheckpointError
+from minder.model.private import open_private
 from minder.model.topology import Parallelism
 
 __all__ = ["MemoryTier", "Retention"]
@@ -98,7 +99,7 @@ class MemoryTier:
         self._overlap = overlap
         self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
-        self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped))
+        self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped), _doubted())
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
         self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
@@ -109,6 +110,8 @@ class MemoryTier:
         self._error: CheckpointError | None = None
         self._has_room = False
         self._body_bytes = 0
+        self._begun = 0  # bodies
+        self._granted = (-1, 0)  # there is room for one of so many bytes, as long as no more bodies than this were begun
         self._once_per = once_per
         self._domains: list[str] = []  # of each rank, where a body that several have is kept once; none: every rank keeps its own
         self._keepers: dict[int, int] | None = None  # rank to the rank whose body stands for its own; None: not compared yet
@@ -205,7 +208,8 @@ class MemoryTier:
                     f"once_per={self._once_per!r}: the job's machines name {', '.join(known)}; give one of these, or None"
                 )
             self._domains = [domains[name].get(self._once_per, name) for name in machines.values()]
-        self._cache.join(member)
+        is_first = all(machine != machines[self._ranks.rank] for rank, machine in machines.items() if rank < self._ranks.rank)
+        self._cache.join(member, {about["machine"]: about["url"] for about in all_ranks} if is_first else None)
         self._ranks.gather_all(None)  # from here on every cache knows the token
         return int(generation)
 
@@ -222,12 +226,14 @@ class MemoryTier:
         keeper = self._keeper(shard)
         self._body_bytes = 0 if keeper is not None else shard.body_bytes
         self._await_room(self._body_bytes)
-        body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
-        copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging)
+        self._begun += 1
+        file, body = _new_body(draft_path(self._cache.folder, name), self._body_bytes)
+        copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging, file)
         self._gate.hold_for(copy)
 
         def finish() -> _Note:
-            copy.finish()
+            with file:
+                copy.finish()
             return self._complete(name, shard, values, body, keeper, copy.sums)
 
         return finish
@@ -253,11 +259,20 @@ class MemoryTier:
             self._in_flight.popleft()
 
     def _await_room(self, body_bytes: int) -> None:
-        if self._ask_room(body_bytes):
+        if self._granted == (self._begun, body_bytes) or self._ask_room(body_bytes):
             return
         self._await_turn(0)  # an earlier step's commit makes room
         if not self._ask_room(body_bytes):
             raise CheckpointError(f"the checkpoint cache at {self._cache.path} is full: steps before it have no backup yet")
+
+    def _ask_ahead(self) -> None:
+        """In the background, for the next save: an answer of the cache is what a step would wait for longest. A body that is begun
+        meanwhile asks for itself."""
+        begun, body_bytes = self._begun, self._body_bytes
+        try:
+            self._granted = (begun if self._quick_cache.make_room(self._ranks.rank, body_bytes) else -1, body_bytes)
+        except CheckpointError:
+            pass  # the save itself asks, and says why
 
     def _ask_room(self, body_bytes: int) -> bool:
         """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
@@ -305,6 +320,7 @@ class MemoryTier:
             if self._settle(name, note or _Note(), whole and not why):
                 self._said = ""
                 self._error = None if name.step == self._saved_step else self._error
+                self._ask_ahead()
             elif whole:
                 self._note(name.step, CheckpointError(why or "another rank has no copy or no backup of its own"))
         except _FAILURES as error:
@@ -379,14 +395,11 @@ class _Lane:
             self._work.get()()
 
 
-def _new_body(path: Path, size_bytes: int) -> mmap.mmap | None:
-    """A file in memory, mapped; None for an empty one, which cannot be mapped."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.truncate(handle, size_bytes)
-        return mmap.mmap(handle, size_bytes) if size_bytes else None
-    finally:
-        os.close(handle)
+def _new_body(path: Path, size_bytes: int) -> tuple[IO[bytes], mmap.mmap | None]:
+    """A file in memory, and its map; None for an empty one, which cannot be mapped."""
+    file = open_private(path, "w+b")
+    file.truncate(size_bytes)
+    return file, mmap.mmap(file.fileno(), size_bytes) if size_bytes else None
 
 
 def _newest_generation(answer: Mapping[str, Any]) -> int:
@@ -397,6 +410,11 @@ def _newest_generation(answer: Mapping[str, Any]) -> int:
 def _own_domain() -> dict[str, str]:
     """Rack, switch and the like of this machine, as job.toml has them."""
     return {str(kind): str(name) for kind, name in json.loads(os.environ.get("MINDER_DOMAIN") or "{}").items()}
+
+
+def _doubted() -> frozenset[str]:
+    """Machines that were evicted since what they computed is in doubt."""
+    return frozenset(map(str, json.loads(os.environ.get("MINDER_DOUBTED") or "[]")))
 
 
 def _parallelism_of_job(world_size: int) -> Parallelism:

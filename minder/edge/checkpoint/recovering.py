@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from minder.edge.cache.client import CacheClient
 from minder.edge.cache.folder import read_record
 from minder.edge.cache.record import Record, RecordName, body_path, wrong_chunk
 from minder.edge.checkpoint.ranks import Ranks
+from minder.edge.checkpoint.shards import idle_cores
 from minder.model.errors import CheckpointError
 
 __all__ = ["Recovery", "as_tensor"]
@@ -23,13 +24,17 @@ _log = logging.getLogger("minder.checkpoint")
 _FETCH_S = 3600.0
 _FLUSH_S = 10.0  # so long a record may be on its way to a disk, and for each byte as long as a slow disk takes; one that hangs is left out
 _SLOW_BYTES_PER_S = 50e6
+_LEFT_S = 3.0  # for the answer of a cache whose machine has left the job
 
 
 class Recovery:
-    """All ranks call `find` together. run: which steps this run may go on from."""
+    """All ranks call `find` together. run: which steps this run may go on from. doubted: machines whose memory is not read once they have
+    left the job, since what they computed may be wrong."""
 
-    def __init__(self, cache: CacheClient, ranks: Ranks, flush_dir: str, run: Reader) -> None:
+    def __init__(self, cache: CacheClient, ranks: Ranks, flush_dir: str, run: Reader, doubted: frozenset[str] = frozenset()) -> None:
         self._cache, self._ranks, self._flush_dir, self._run = cache, ranks, flush_dir, run
+        self._doubted = doubted
+        self._tokens: dict[str, str] = {}  # of caches whose machines have left the job, by their addresses
 
     def find(self) -> tuple[Record, torch.Tensor] | None:
         """Our own record of the step that all ranks take, with its body; None at a job's beginning. Raises CheckpointError."""
@@ -38,6 +43,11 @@ class Recovery:
             answers = self._ask(bad)
             holdings = [_holding(answer, self._run) for answer in answers]
             chosen = choose_step(holdings, self._ranks.size, bad)
+            if _is_behind(answers, chosen):
+                left = self._ask_left(answers)
+                holdings += [_holding(answer, self._run) for answer in left]
+                self._tokens = {answer["url"]: answer["token"] for answer in left}
+                chosen = choose_step(holdings, self._ranks.size, bad)
             if chosen is None:
                 self._refuse_a_silent_start(answers, bad)
                 return None
@@ -77,6 +87,23 @@ class Recovery:
             for on_the_way in (False, True)
         )
         return _moment(now), _moment(soon)
+
+    def _ask_left(self, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What machines hold that have left the job and still answer. Each is asked once, by a rank whose cache knows it; all ranks see the
+        same answers."""
+        asked_by: dict[str, int] = {}
+        for rank, answer in enumerate(answers):
+            for peer in answer.get("left", ()):
+                if peer["machine"] not in self._doubted:
+                    asked_by.setdefault(peer["url"], rank)
+        if not asked_by:
+            return []
+        mine, found = [url for url, rank in asked_by.items() if rank == self._ranks.rank], []
+        try:
+            found = self._cache.ask_left(mine, _LEFT_S) if mine else []
+        except CheckpointError as error:
+            _log.warning("machines that have left the job are not asked: %s", error)
+        return [answer for each in self._ranks.gather_all(found) for answer in each]
 
     def _read_once(self, holdings: list[Holding], chosen: dict[int, list[Copy]]) -> list[Copy]:
         """Where ranks with equal bodies have them in a shared store only: one reads it, and in each round twice as many have it in memory.
@@ -130,13 +157,15 @@ class Recovery:
 
     def _open(self, copy: Copy, elsewhere: list[tuple[str, RecordName]]) -> tuple[Record, torch.Tensor]:
         if not copy.own:
-            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S, elsewhere)  # as long as it comes; a silent peer raises sooner
+            folder = self._cache.fetch(
+                copy.name, copy.url, _FETCH_S, elsewhere, self._tokens
+            )  # as long as it comes; a silent peer raises sooner
         else:
             folder = self._cache.folder if copy.where == "memory" else Path(self._flush_dir)
         record = read_record(folder, copy.name)
         body = _map(body_path(folder, copy.name), record.body_bytes)
         # what the cache has just fetched it has checked chunk by chunk
-        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record)
+        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record, idle_cores())
         if bad is not None:
             raise CheckpointError(f"chunk {bad} of {copy.name} in {folder} is damaged")
         return record, as_tensor(body)
@@ -176,6 +205,12 @@ def _map(path: Path, size_bytes: int) -> mmap.mmap | None:
 def _moment(chosen: Mapping[int, list[Copy]] | None) -> tuple[int, int] | None:
     """Step and generation of what was chosen."""
     return None if chosen is None else (chosen[0][0].name.step, chosen[0][0].name.generation)
+
+
+def _is_behind(answers: Sequence[Mapping[str, Any]], chosen: Mapping[int, list[Copy]] | None) -> bool:
+    """Whether a step was committed that is newer than what was chosen: all ranks had it, and twice."""
+    committed = [(int(step), int(generation)) for step, generation in (answer["committed"] for answer in answers if answer["committed"])]
+    return max(committed, default=(-1, -1)) > (_moment(chosen) or (-1, -1))
 
 
 def _holding(answer: Mapping[str, Any], run: Reader, on_the_way: bool = False) -> Holding:

@@ -9,19 +9,25 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from minder.model.errors import CheckpointError
 
-__all__ = ["Piece", "Shard", "local_part", "put_together", "take_apart", "unpack_values"]
+__all__ = ["Piece", "Shard", "copy_all", "idle_cores", "local_part", "put_together", "take_apart", "unpack_values"]
 
 _TENSOR = "\0tensor"  # the only key of what stands for a tensor in the values
 _ALIGN_BYTES = 64
+_PART_BYTES = 16 << 20  # of a large tensor, for one of several threads
+
+
+_Copy: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # from, to
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,9 @@ class Shard:
         return packed.getvalue()
 
 
+_Filling: TypeAlias = tuple[tuple[Piece, ...], torch.Tensor, list[_Copy]]  # pieces, their body, and what is to be copied out of it
+
+
 def take_apart(state: Mapping[str, Any]) -> Shard:
     """The tensors are the live ones: copy them before the next step changes them."""
     tensors: list[torch.Tensor] = []
@@ -102,19 +111,43 @@ def unpack_values(data: bytes) -> tuple[Any, tuple[Piece, ...], torch.Tensor]:
 
 
 def put_together(values: Any, pieces: tuple[Piece, ...], body: torch.Tensor, state: dict[str, Any]) -> None:
-    """Load into `state`, in place. Raises CheckpointError where the record is of another model or optimiser, or cut otherwise."""
+    """Load into `state`, in place. Raises CheckpointError where the record is of another model or optimiser, or cut otherwise, before any
+    tensor is changed."""
+    copies: list[_Copy] = []
+    found = {}
     for key, target in state.items():
         if key not in values:
             raise CheckpointError(f'the checkpoint does not fit: it has no "{key}"')
-        loads = hasattr(target, "load_state_dict")
-        filled = _filled(values[key], target.state_dict() if loads else target, pieces, body, key)
-        if not loads:
+        current = target.state_dict() if hasattr(target, "load_state_dict") else target
+        found[key] = _filled(values[key], current, (pieces, body, copies), key)
+    copy_all(copies)
+    for key, target in state.items():
+        filled = found[key]
+        if not hasattr(target, "load_state_dict"):
             state[key] = filled
             continue
         try:
             target.load_state_dict(filled)
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the checkpoint does not fit this model or optimiser: {key}: {_first_line(error)}") from error
+
+
+def copy_all(copies: Sequence[_Copy]) -> None:
+    """Each (from, to). All ranks wait for a recovery, so a large state takes the cores that this machine's ranks leave idle."""
+    parts = [part for source, target in copies for part in _parts(source, target)]
+    cores = min(idle_cores(), len(parts) - len(copies) + 1)
+    if cores == 1:
+        for part in parts:
+            _copy(part)
+        return
+    with ThreadPoolExecutor(cores, "minder-load") as pool:
+        list(pool.map(_copy, parts))
+
+
+def idle_cores() -> int:
+    """Cores for each rank of this machine, four at most."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return max(1, min(4, len(os.sched_getaffinity(0)) // max(1, ranks)))
 
 
 def local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
@@ -137,23 +170,36 @@ def _without_tensors(value: Any, note: Any) -> Any:
     return value
 
 
-def _filled(saved: Any, current: Any, pieces: tuple[Piece, ...], body: torch.Tensor, path: str) -> Any:
-    """What was saved; tensors that are there already are written into, so that they keep their place and their owner."""
+def _parts(source: torch.Tensor, target: torch.Tensor) -> list[_Copy]:
+    """A large tensor in parts."""
+    if not (target.is_cpu and target.is_contiguous()) or target.nbytes < 2 * _PART_BYTES:
+        return [(source, target)]
+    step = _PART_BYTES // target.element_size()
+    return list(zip(source.reshape(-1).split(step), target.view(-1).split(step), strict=True))
+
+
+def _copy(copy: _Copy) -> None:
+    with torch.no_grad():  # counts for the thread that says it
+        copy[1].copy_(copy[0])
+
+
+def _filled(saved: Any, current: Any, into: _Filling, path: str) -> Any:
+    """What was saved. Tensors that are there already will be written into, so that they keep their place and their owner."""
+    pieces, body, copies = into
     if isinstance(saved, dict) and saved.keys() == {_TENSOR}:
-        return _fill(pieces[saved[_TENSOR]], current, body, path)
+        return _fill(pieces[saved[_TENSOR]], current, body, copies, path)
     if isinstance(saved, dict):
         known = current if isinstance(current, Mapping) else {}
-        return {key: _filled(item, known.get(key), pieces, body, f"{path}.{key}") for key, item in saved.items()}
+        return {key: _filled(item, known.get(key), into, f"{path}.{key}") for key, item in saved.items()}
     if type(saved) in (list, tuple):
         known_items = current if isinstance(current, (list, tuple)) and len(current) == len(saved) else [None] * len(saved)
         return type(saved)(
-            _filled(item, known, pieces, body, f"{path}[{index}]")
-            for index, (item, known) in enumerate(zip(saved, known_items, strict=True))
+            _filled(item, known, into, f"{path}[{index}]") for index, (item, known) in enumerate(zip(saved, known_items, strict=True))
         )
     return saved
 
 
-def _fill(piece: Piece, current: Any, body: torch.Tensor, path: str) -> torch.Tensor:
+def _fill(piece: Piece, current: Any, body: torch.Tensor, copies: list[_Copy], path: str) -> torch.Tensor:
     found = piece.of(body)
     if not isinstance(current, torch.Tensor):
         if piece.cut:
@@ -163,7 +209,7 @@ def _fill(piece: Piece, current: Any, body: torch.Tensor, path: str) -> torch.Te
     if (tuple(local.shape), local.dtype, cut) != (piece.shape, piece.dtype, piece.cut):
         was = f"{piece.dtype} {piece.shape} {piece.cut}".strip()
         raise CheckpointError(f"the checkpoint does not fit: {path} was {was}, here it is {local.dtype} {tuple(local.shape)} {cut}".strip())
-    local.copy_(found)
+    copies.append((found, local))
     return current
 
 

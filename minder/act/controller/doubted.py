@@ -1,0 +1,38 @@
+"""Whose state in memory a recovery does not read.
+
+An evicted machine that answers may hold what nothing else has. Its checksums say that its bytes are those that were saved; they do not say
+that they were computed right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from minder.act.controller.diagnosing import SOURCE as PROBES
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+
+__all__ = ["DOUBTED", "doubted_machines"]
+
+DOUBTED = "MINDER_DOUBTED"  # in a worker's environment: their names, as a JSON list
+
+
+def doubted_machines(events: Iterable[LedgerEvent], barred: Collection[str]) -> list[str]:
+    """Of the barred machines those whose numbers were the reason, or that failed a test of their own (pure), and those of which it is not
+    known why they were barred. events: INTENT and BARRED of one job, oldest first."""
+    intents: dict[str | None, Mapping[str, Any]] = {}
+    trusted: dict[str, bool] = {}
+    for event in events:
+        if event.kind == kinds.INTENT:
+            intents[event.operation_id] = event.payload
+        elif event.kind == kinds.BARRED:
+            trusted[str(event.payload["machine"])] = _is_trusted(intents.get(event.operation_id, {}))
+    return sorted(machine for machine in barred if not trusted.get(machine, False))
+
+
+def _is_trusted(intent: Mapping[str, Any]) -> bool:
+    decision = intent.get("decision") or {}
+    verdict = decision.get("verdict") or {}
+    cause, sources = verdict.get("cause"), verdict.get("sources") or ()
+    return cause not in (None, "numeric", "unknown") and decision.get("trouble") != "nan" and PROBES not in sources
