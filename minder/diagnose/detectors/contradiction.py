@@ -15,19 +15,21 @@ K metrics, M machines, X machines that stand out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
 
-__all__ = ["FIELDS", "contradicted", "not_judged"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "contradicted": ("", 0.0),  # 1: contradicted_s_KM is not all 0
-    "contradicted_s_KM": ("KM", 0.0),  # for how long all that its machine does besides has contradicted the series
-}
+__all__ = ["Contradiction", "ContradictionState"]
+
 _FELT = 0.25  # effect from which on the training is slowed
 _FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
 _WITNESSES = 2  # other metrics that can contradict one
@@ -37,48 +39,63 @@ _REPORTED_S = 60.0
 _STANDING_S = 145.0  # longer than the others spin where one machine writes on after a rest
 
 
-def contradicted(
-    memory: Memory, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, float]
-) -> np.ndarray:
-    """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
-
-    falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known). when: (the row's phase,
-    seconds since the last row).
-    """
-    fallen_KX, apart_KX = falls
-    phase, gap_s = when
-    if not len(x) and not memory.number("contradicted"):
-        return fallen_KX
-    if phase.effect >= _FELT and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
-        return np.asarray(memory["contradicted_s_KM"][:, x] >= _STANDING_S)
-    found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _FELT)
-    if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
-        found_KX &= ~traits.halts_K1
-    _follow(memory, x, found_KX, gap_s)
-    return found_KX & (memory["contradicted_s_KM"][:, x] >= _LASTS_S)
+@dataclass(slots=True)
+class ContradictionState(State):
+    contradicted: float = 0.0  # 1: contradicted_s_KM is not all 0
+    contradicted_s_KM: np.ndarray = per("KM")  # for how long all that its machine does besides has contradicted the series
 
 
-def not_judged(memory: Memory, metrics: Sequence[str]) -> dict[str, str]:
-    """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
-    found: dict[str, str] = {}
-    if not memory.number("contradicted"):
+class Contradiction(Stage):
+    """Takes from `row.deviants` what all else of its machine contradicts."""
+
+    state: ContradictionState
+
+    def update(self, row: Row) -> None:
+        found = row.deviants
+        says_nothing_KX = self.contradicted(row.traits, found.machines_X, (found.fallen_KX, found.smooth_KX), (row.phase, row.seen.gap_s))
+        if len(found.machines_X):
+            found.counted_KX *= ~says_nothing_KX
+
+    def contradicted(
+        self, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, float]
+    ) -> np.ndarray:
+        """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
+
+        falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known). when: (the row's phase,
+        seconds since the last row).
+        """
+        fallen_KX, apart_KX = falls
+        phase, gap_s = when
+        if not len(x) and not self.state.contradicted:
+            return fallen_KX
+        if (
+            phase.effect >= _FELT and phase.stalled
+        ):  # there each kind of work stands, or goes on, by itself: what was broken before is still
+            return np.asarray(self.state.contradicted_s_KM[:, x] >= _STANDING_S)
+        found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _FELT)
+        if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
+            found_KX &= ~traits.halts_K1
+        self._follow(x, found_KX, gap_s)
+        return found_KX & (self.state.contradicted_s_KM[:, x] >= _LASTS_S)
+
+    def not_judged(self, machines: Sequence[str], metrics: Sequence[str]) -> dict[str, str]:
+        """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
+        found: dict[str, str] = {}
+        if not self.state.contradicted:
+            return found
+        long_KM = self.state.contradicted_s_KM >= _REPORTED_S
+        for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
+            names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
+            found[machines[m]] = f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
         return found
-    long_KM = memory["contradicted_s_KM"] >= _REPORTED_S
-    for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
-        names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
-        found[memory.machines[m]] = (
-            f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
-        )
-    return found
 
-
-def _follow(memory: Memory, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -> None:
-    seconds_KM, any_now = memory["contradicted_s_KM"], bool(found_KX.any())
-    if any_now or memory.number("contradicted"):
-        longer_KX = np.where(found_KX, seconds_KM[:, x] + np.float32(gap_s), np.float32(0.0))
-        seconds_KM[:] = 0.0
-        seconds_KM[:, x] = longer_KX
-        memory.set_number("contradicted", float(any_now))
+    def _follow(self, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -> None:
+        seconds_KM, any_now = self.state.contradicted_s_KM, bool(found_KX.any())
+        if any_now or self.state.contradicted:
+            longer_KX = np.where(found_KX, seconds_KM[:, x] + np.float32(gap_s), np.float32(0.0))
+            seconds_KM[:] = 0.0
+            seconds_KM[:, x] = longer_KX
+            self.state.contradicted = float(any_now)
 
 
 def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray, sources: bool) -> np.ndarray:

@@ -14,21 +14,23 @@ A group is a reason to look, never to evict: a person knows what its machines sh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.presence import OUTAGE, Seen
+from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import UNIT, TraitTable
 
-__all__ = ["FIELDS", "cause_group", "hit_together", "together_s"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Layout, Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "grouped_s_M": ("M", 0.0),  # seconds for which the machine has stood apart with others, in a cause of slowness
-    "grouped_k_M": ("M", np.nan),  # by that metric, as an index
-    "group_waited_s": ("", 3.0),  # since groups were last asked for; the first row asks
-    "in_group_M": ("M", 0.0),  # 1: what speaks against the machine speaks against others, too
-}
+__all__ = ["CauseGroups", "GroupState", "hit_together", "together_s"]
+
 _STEP_S = 3.0
 _SHARE = 0.4  # of the machines that are heard: more are what happened to the job
 _GAP = 0.5  # share of a member's deviation that no other machine reaches
@@ -42,6 +44,87 @@ _FELT = 0.25  # congestion of a few is a fault where the training is slowed by i
 _INTERVALS = 2.0
 
 
+@dataclass(slots=True)
+class GroupState(State):
+    grouped_s_M: np.ndarray = per("M")  # seconds for which the machine has stood apart with others, in a cause of slowness
+    grouped_k_M: np.ndarray = per("M", np.nan)  # by that metric, as an index
+    group_waited_s: float = 3.0  # since groups were last asked for; the first row asks
+    in_group_M: np.ndarray = per("M")  # 1: what speaks against the machine speaks against others, too
+
+
+class CauseGroups(Stage):
+    """Machines that stand apart in a cause of slowness."""
+
+    reference: ReferenceState
+    state: GroupState
+
+    def update(self, row: Row) -> None:
+        self.cause_group(row.traits, row.phase, row.seen, row.layout.start_z)
+
+    def follow(self, layout: Layout) -> None:
+        if layout.renamed:  # metrics stand under other numbers now
+            self.state.forget("grouped_k_M")
+
+    def cause_group(self, traits: TraitTable, phase: Phase, seen: Seen, least_z: float) -> None:
+        """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
+        if phase.moving or phase.idle or phase.grace or seen.outage:
+            return  # such rows say nothing: they neither add nor interrupt
+        waited_s = self.state.group_waited_s + seen.gap_s
+        self.state.group_waited_s = 0.0 if waited_s >= _STEP_S else waited_s
+        if waited_s < _STEP_S:  # what lasts for minutes need not be asked for every second
+            return
+        grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
+        apart_M = np.zeros(len(grouped_s_M), dtype=bool)
+        for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
+            counts = not traits.jams_K[k] or phase.effect >= _FELT
+            members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
+            members_M = members_M if members_M.any() else self._alone_M(traits, k)
+            if members_M.any():
+                k_M = np.where(members_M & ~apart_M, float(k), k_M)
+                apart_M |= members_M
+        if apart_M.any() or grouped_s_M.any():
+            kept_s_M = grouped_s_M * np.exp(-waited_s / _FORGET_S)
+            self.state.grouped_s_M = np.where(apart_M, np.minimum(grouped_s_M + waited_s, _MOST_S), np.where(kept_s_M > 0.5, kept_s_M, 0.0))
+            self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
+
+    def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
+        """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
+        side = 1.0 if traits.jams_K[k] else -1.0
+        unit_M, reach = self.reference.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
+        with np.errstate(invalid="ignore"):
+            slow_M = side * self.reference.all_slow.smooth_KM[k]
+            if not (slow_M > _PLAIN * reach).any():
+                return np.zeros(len(slow_M), dtype=bool)
+            quick_M, most = side * self.reference.all_quick.smooth_KM[k], UNIT if traits.falls_K1[k, 0] else np.inf
+            far_M = (slow_M > least_z * unit_M) & (slow_M > _PLAIN * reach) & (quick_M > _GAP * slow_M) & (slow_M < most)
+        count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
+        if count < 2 or count > _SHARE * np.count_nonzero(heard_M):
+            return np.zeros(len(far_M), dtype=bool)
+        nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
+        return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest))
+
+    def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
+        """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
+        included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
+        found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
+        if traits.jams_K[k] and not traits.errs_K[k]:
+            return found_M
+        place_M = self.reference.all_quick.smooth_KM[k] + self.reference.standing_KM[k]
+        worse_M = place_M if traits.errs_K[k] else -place_M
+        known_M, far = ~np.isnan(place_M), _ERRS if traits.errs_K[k] else _FAR_BELOW
+        if np.count_nonzero(known_M) < _FEWEST:
+            return found_M
+        if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + 0.5 * far:
+            return found_M
+        apart_M = worse_M - np.median(worse_M[known_M])
+        most = UNIT if traits.falls_K1[k, 0] else np.inf
+        worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
+        known_M[worst] = False
+        alike = float(np.abs(apart_M[known_M]).max()) <= _ALIKE * apart_M[worst]
+        found_M[worst] = alike and far < apart_M[worst] < most
+        return found_M
+
+
 def together_s(least_s: float, interval_s: float) -> float:
     """Machines that turn odd within so many seconds of each other were hit together: two scrapes may lie between their samples.
 
@@ -49,68 +132,6 @@ def together_s(least_s: float, interval_s: float) -> float:
     (10.0, 30.0)
     """
     return max(least_s, _INTERVALS * interval_s)
-
-
-def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, least_z: float) -> None:
-    """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
-    if phase.moving or phase.idle or phase.grace or seen.outage:
-        return  # such rows say nothing: they neither add nor interrupt
-    waited_s = memory.number("group_waited_s") + seen.gap_s
-    memory.set_number("group_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
-    if waited_s < _STEP_S:  # what lasts for minutes need not be asked for every second
-        return
-    grouped_s_M, k_M = memory["grouped_s_M"], memory["grouped_k_M"]
-    apart_M = np.zeros(len(grouped_s_M), dtype=bool)
-    for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
-        counts = not traits.jams_K[k] or phase.effect >= _FELT
-        members_M = _members_M(memory, traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
-        members_M = members_M if members_M.any() else _alone_M(memory, traits, k)
-        if members_M.any():
-            k_M = np.where(members_M & ~apart_M, float(k), k_M)
-            apart_M |= members_M
-    if apart_M.any() or grouped_s_M.any():
-        kept_s_M = grouped_s_M * np.exp(-waited_s / _FORGET_S)
-        memory["grouped_s_M"] = np.where(apart_M, np.minimum(grouped_s_M + waited_s, _MOST_S), np.where(kept_s_M > 0.5, kept_s_M, 0.0))
-        memory["grouped_k_M"] = np.where(memory["grouped_s_M"] > 0.0, k_M, np.nan)
-
-
-def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
-    """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
-    side = 1.0 if traits.jams_K[k] else -1.0
-    unit_M, reach = memory["all_slow_unit_KM"][k], float(traits.reach_K1[k, 0])
-    with np.errstate(invalid="ignore"):
-        slow_M = side * memory["all_slow_smooth_KM"][k]
-        if not (slow_M > _PLAIN * reach).any():
-            return np.zeros(len(slow_M), dtype=bool)
-        quick_M, most = side * memory["all_quick_smooth_KM"][k], UNIT if traits.falls_K1[k, 0] else np.inf
-        far_M = (slow_M > least_z * unit_M) & (slow_M > _PLAIN * reach) & (quick_M > _GAP * slow_M) & (slow_M < most)
-    count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
-    if count < 2 or count > _SHARE * np.count_nonzero(heard_M):
-        return np.zeros(len(far_M), dtype=bool)
-    nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
-    return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest))
-
-
-def _alone_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
-    """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
-    included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
-    found_M = np.zeros(len(memory.machines), dtype=bool)
-    if traits.jams_K[k] and not traits.errs_K[k]:
-        return found_M
-    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
-    worse_M = place_M if traits.errs_K[k] else -place_M
-    known_M, far = ~np.isnan(place_M), _ERRS if traits.errs_K[k] else _FAR_BELOW
-    if np.count_nonzero(known_M) < _FEWEST:
-        return found_M
-    if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + 0.5 * far:
-        return found_M
-    apart_M = worse_M - np.median(worse_M[known_M])
-    most = UNIT if traits.falls_K1[k, 0] else np.inf
-    worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
-    known_M[worst] = False
-    alike = float(np.abs(apart_M[known_M]).max()) <= _ALIKE * apart_M[worst]
-    found_M[worst] = alike and far < apart_M[worst] < most
-    return found_M
 
 
 def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float, silent_M: np.ndarray) -> np.ndarray:
