@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import has_gaps
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import LAGS, State, per
@@ -24,16 +25,33 @@ if TYPE_CHECKING:
 
 __all__ = ["OFF_S", "Activity", "ClockState", "Clocks", "Timing"]
 
+
+@dataclass(frozen=True, slots=True)
+class ClocksNumbers:
+    """Section [clocks] of detector.toml: what each number is stands there."""
+
+    off_s: float
+    large: int
+    move: float
+    noise: float
+    most: float
+    fade: float
+    gain: float
+    gain_of_peers: float
+    share: float
+    fits: float
+    still_fits: float
+    noise_sizes: float
+    plain_move: float
+    steep: float
+    seen: float
+
+
+_N = numbers("clocks", ClocksNumbers)
+OFF_S = _N.off_s
+
 _RINGS = ("level_LM", "peers_LM", "common_L", "at", "told", "past")
-OFF_S = 15.0  # a clock is hardly farther off
 _HALF = (LAGS - 1) // 2
-_LARGE = 5  # machines of a stage that tell its common level
-_MOVE = 0.15  # scaled: the common level moves by more, and by twice what healthy machines differ
-_NOISE = 0.1  # scaled: machines differ by so much, however alike they look
-_MOST = 5.0  # one row's misfit, in sizes of what healthy machines differ, counts no more
-_FADE = 0.004  # of what was seen, per row around a move
-_GAIN, _GAIN_OF_PEERS = 8.0, 4.0  # by so much the offset must lessen the misfit, and so many times as much as for most others
-_SHARE = 0.25  # of all machines: more are not all wrong, they work in turns
 
 
 @dataclass(slots=True)
@@ -73,7 +91,7 @@ class Timing(Stage):
 
     state: ClockState
     off_s = OFF_S  # a clock is hardly farther off
-    fits, still_fits = 0.8, 0.9  # at its offset: share of the misfit without
+    fits, still_fits = _N.fits, _N.still_fits  # at its offset: share of the misfit without
     patient = True  # concludes only after a move, not while one is compared
 
     def __init__(self) -> None:
@@ -82,7 +100,7 @@ class Timing(Stage):
 
     def follow(self, layout: Layout) -> None:
         members = layout.stages.members
-        self._stages = [part for part in members if len(part) >= _LARGE] if len(members) > 1 else []
+        self._stages = [part for part in members if len(part) >= _N.large] if len(members) > 1 else []
         self._machines = layout.machines
         off, metrics = self._off(), len(layout.traits.metrics)
         self.state.past = {name: past for name, past in self.state.past.items() if name in off and past.shape[2] == metrics}
@@ -98,7 +116,7 @@ class Timing(Stage):
             return
         common_L = self.state.common_L[np.arange(at - 2 * reach, at + 1) % LAGS]
         moved = float(common_L.max() - common_L.min())
-        compared = moved > _MOVE and self._compare(common_L, at, reach)
+        compared = moved > _N.move and self._compare(common_L, at, reach)
         if not (compared and self.patient) and self.state.news:
             self._conclude(reach)
 
@@ -121,32 +139,32 @@ class Timing(Stage):
         with np.errstate(invalid="ignore"):
             apart_LM = np.abs(level_M - peers_LM)
         known_M = apart_LM[reach][~np.isnan(apart_LM[reach])]
-        noise = max(_NOISE, 2.0 * float(np.median(known_M))) if len(known_M) else np.inf
-        if not moved > 2.0 * noise:
+        noise = max(_N.noise, _N.noise_sizes * float(np.median(known_M))) if len(known_M) else np.inf
+        if not moved > _N.plain_move * noise:
             return False
-        misfit_LM = np.minimum(apart_LM / np.float32(noise), np.float32(_MOST))
+        misfit_LM = np.minimum(apart_LM / np.float32(noise), np.float32(_N.most))
         misfit_LM[:, np.isnan(misfit_LM).any(axis=0)] = 0.0  # no data speaks for no offset
         total_LM = self.state.misfit_LM.copy()
-        total_LM[_HALF - reach : _HALF + reach + 1] *= np.float32(1.0 - _FADE)
+        total_LM[_HALF - reach : _HALF + reach + 1] *= np.float32(1.0 - _N.fade)
         total_LM[_HALF - reach : _HALF + reach + 1] += misfit_LM
         self.state.misfit_LM = total_LM
         step = float(common_L[reach] - common_L[reach - 1])
-        state.falls = state.falls * (1.0 - _FADE) + (step < -0.3 * moved)
-        state.rises = state.rises * (1.0 - _FADE) + (step > 0.3 * moved)
+        state.falls = state.falls * (1.0 - _N.fade) + (step < -_N.steep * moved)
+        state.rises = state.rises * (1.0 - _N.fade) + (step > _N.steep * moved)
         self.state.news = 1.0
         return True
 
     def _conclude(self, reach: int) -> None:
         self.state.news = 0.0
-        if min(self.state.falls, self.state.rises) < 0.5:
+        if min(self.state.falls, self.state.rises) < _N.seen:
             return
         total_LM = self.state.misfit_LM[_HALF - reach : _HALF + reach + 1]
         best_M = np.argmin(total_LM, axis=0)
         fit_M, plain_M = total_LM[best_M, np.arange(total_LM.shape[1])], total_LM[reach]
         gain_M = plain_M - fit_M
-        off_M = (fit_M < np.where(self.state.off_M != 0.0, self.still_fits, self.fits) * plain_M) & (gain_M > _GAIN)
-        off_M &= gain_M > _GAIN_OF_PEERS * float(np.quantile(gain_M, 1.0 - _SHARE, method="lower"))
-        if np.count_nonzero(off_M) > max(1.0, _SHARE * len(off_M)):
+        off_M = (fit_M < np.where(self.state.off_M != 0.0, self.still_fits, self.fits) * plain_M) & (gain_M > _N.gain)
+        off_M &= gain_M > _N.gain_of_peers * float(np.quantile(gain_M, 1.0 - _N.share, method="lower"))
+        if np.count_nonzero(off_M) > max(1.0, _N.share * len(off_M)):
             off_M[:] = False
         self.state.off_M = np.where(off_M, best_M - reach, 0.0)
         self.state.past = {name: past for name, past in self.state.past.items() if name in self._off()}

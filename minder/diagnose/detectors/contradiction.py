@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -30,13 +31,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Contradiction", "ContradictionState"]
 
-_FELT = 0.25  # effect from which on the training is slowed
-_FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
-_WITNESSES = 2  # other metrics that can contradict one
-_CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
-_LASTS_S = 10.0  # parts of a fall that show within so long of each other do not contradict one another
-_REPORTED_S = 60.0
-_STANDING_S = 145.0  # longer than the others spin where one machine writes on after a rest
+
+@dataclass(frozen=True, slots=True)
+class ContradictionNumbers:
+    """Section [contradiction] of detector.toml: what each number is stands there."""
+
+    felt: float
+    follows: float
+    witnesses: int
+    cut: float
+    lasts_s: float
+    reported_s: float
+    standing_s: float
+
+
+_N = numbers("contradiction", ContradictionNumbers)
 
 
 @dataclass(slots=True)
@@ -69,21 +78,21 @@ class Contradiction(Stage):
         if not len(x) and not self.state.contradicted:
             return fallen_KX
         if (
-            phase.effect >= _FELT and phase.stalled
+            phase.effect >= _N.felt and phase.stalled
         ):  # there each kind of work stands, or goes on, by itself: what was broken before is still
-            return np.asarray(self.state.contradicted_s_KM[:, x] >= _STANDING_S)
-        found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _FELT)
-        if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
+            return np.asarray(self.state.contradicted_s_KM[:, x] >= _N.standing_s)
+        found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _N.felt)
+        if phase.effect >= _N.felt:  # a process that has halted leaves its GPU spinning
             found_KX &= ~traits.halts_K1
         self._follow(x, found_KX, gap_s)
-        return found_KX & (self.state.contradicted_s_KM[:, x] >= _LASTS_S)
+        return found_KX & (self.state.contradicted_s_KM[:, x] >= _N.lasts_s)
 
     def not_judged(self, machines: Sequence[str], metrics: Sequence[str]) -> dict[str, str]:
         """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
         found: dict[str, str] = {}
         if not self.state.contradicted:
             return found
-        long_KM = self.state.contradicted_s_KM >= _REPORTED_S
+        long_KM = self.state.contradicted_s_KM >= _N.reported_s
         for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
             names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
             found[machines[m]] = f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
@@ -112,15 +121,15 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
             itself_X = ~np.isnan(own_X) if k in witnesses else np.zeros(len(own_X), dtype=bool)
             others_X = count_X - itself_X
             mean_X = (sum_X - np.where(itself_X, own_X, 0.0)) / np.maximum(others_X, 1)
-            least = _CUT if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
-            found_KX[k] = (others_X >= _WITNESSES) & _alone_X(traits, k, (fallen_KX[k], own_X, mean_X), least)
+            least = _N.cut if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
+            found_KX[k] = (others_X >= _N.witnesses) & _alone_X(traits, k, (fallen_KX[k], own_X, mean_X), least)
         for same in traits.sources if sources else ():
             outside = [k for k in witnesses if not same[k]]
             sum_X, count_X = _sum(apart_KX, outside)
-            mean_X, known_X = sum_X / np.maximum(count_X, 1), count_X >= _WITNESSES
+            mean_X, known_X = sum_X / np.maximum(count_X, 1), count_X >= _N.witnesses
             broken_X = np.zeros(len(mean_X), dtype=bool)
             for k in sorted((k for k in members if same[k]), key=lambda k: bool(traits.carries_K[k])):
-                least_X = np.where(broken_X, 0.0, _CUT) if traits.carries_K[k] else 0.0  # traffic that is read there goes with the rest
+                least_X = np.where(broken_X, 0.0, _N.cut) if traits.carries_K[k] else 0.0  # traffic that is read there goes with the rest
                 alone_X = known_X & _alone_X(traits, k, (fallen_KX[k], apart_KX[k], mean_X), least_X)
                 found_KX[k] |= alone_X
                 broken_X |= alone_X & ~traits.carries_K[k]
@@ -132,8 +141,8 @@ def _alone_X(traits: TraitTable, k: int, shows: tuple[np.ndarray, np.ndarray, np
     (whether it has plainly changed, its distance from the peers, the mean of the witnesses')."""
     fallen_X, own_X, mean_X = shows
     with np.errstate(invalid="ignore"):
-        falls_X = (fallen_X | traits.falls_K1[k]) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
-        rises_X = (own_X > UNIT) & (mean_X < _FOLLOWS * own_X) & traits.works_K1[k]
+        falls_X = (fallen_X | traits.falls_K1[k]) & (own_X < -least) & (mean_X > _N.follows * own_X)
+        rises_X = (own_X > UNIT) & (mean_X < _N.follows * own_X) & traits.works_K1[k]
     return np.asarray(falls_X | rises_X)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.clocks import OFF_S
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, Phases
 from minder.diagnose.detectors.reference import Reference, ReferenceState, apart_K, deviation_KX
 from minder.diagnose.detectors.stage import Stage
@@ -22,15 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Changed", "Deviants", "Stages", "StandingOut"]
 
-_LARGE = 5  # machines that make a stage yardstick enough
-_CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
-_RETURNED = 0.35
-_OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
-_HARMS = 0.25  # from so much on the training is slowed
-_UNFELT = (
-    1.3  # how much larger a plain change of what computes or carries traffic is while nothing is slowed: with short sequences it rests
-)
-_SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
+
+@dataclass(frozen=True, slots=True)
+class DeviantsNumbers:
+    """Section [deviants] of detector.toml: what each number is stands there."""
+
+    large: int
+    confirms: float
+    returned: float
+    own: float
+    harms: float
+    unfelt: float
+    shows: float
+    lasts: float
+    followed: float
+    speaks: float
+    plain: float
+
+
+_N = numbers("deviants", DeviantsNumbers)
 
 
 @dataclass(slots=True)
@@ -49,7 +60,7 @@ class Stages:
             by_stage.setdefault(stage, []).append(index)
         size_M = np.array([len(by_stage[stage]) for stage in stage_of], dtype=int)
         several = len(by_stage) > 1
-        return cls([np.array(item) for item in by_stage.values()], several & (size_M >= _LARGE), several & (size_M == 1))
+        return cls([np.array(item) for item in by_stage.values()], several & (size_M >= _N.large), several & (size_M == 1))
 
     def tainted_KM(self, withheld_KM: np.ndarray) -> np.ndarray | None:
         """Series of machines in a small stage of which some machine's is withheld; None if there are none. In a stage of two the
@@ -131,8 +142,8 @@ class StandingOut(Stage):
         known_KX = ~np.isnan(distances["all"][:, x])
         smooth_KX = reference.all_quick.smooth_KM[:, x]
         own_KX, slow_KX, newest_KX = _apart(reference, distances, x, large_X)
-        confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
-        lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
+        confirmed_KX = newest_KX * np.sign(own_KX) > _N.confirms * np.abs(own_KX)
+        lasts_KX = own_KX * np.sign(slow_KX) > _N.lasts * np.abs(slow_KX)
         if row.time_s - self.phases.state.moving_since_s <= OFF_S:  # what the slow pace shows is of before the common move
             lasts_KX &= confirmed_KX
         shown_KX = _shown(newest_KX, slow_KX)
@@ -151,9 +162,9 @@ class StandingOut(Stage):
         counted_KX = np.clip((np.abs(z_KX) - start) / self.config.z_span, 0.0, 1.0)
         moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
         # who has followed its peers a part of their way has not turned away from them either
-        stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
+        stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < _N.followed * np.abs(np.nan_to_num(smooth_KX))
         # more work than its peers', as of uneven experts, is no fault while nothing is slowed; less work is a smaller share
-        unfelt_K1 = traits.works_K1 & (phase.harm < _HARMS)
+        unfelt_K1 = traits.works_K1 & (phase.harm < _N.harms)
         harmless_K1 = traits.falls_K1 | unfelt_K1
         counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
         counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # who has less congestion than others is not what they wait for
@@ -176,17 +187,17 @@ class Changed(Stage):
             return
         lonely_X = stages.lonely_M[x]
         if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
-            least_K1 = _OWN * traits.reach_K1 if phase.stalled else np.float32(0.0)
-            plainly_KX = (found.counted_KX * ~found.stayed_KX > 0.2) & (np.abs(found.moved_KX) > least_K1)
+            least_K1 = _N.own * traits.reach_K1 if phase.stalled else np.float32(0.0)
+            plainly_KX = (found.counted_KX * ~found.stayed_KX > _N.speaks) & (np.abs(found.moved_KX) > least_K1)
             found.counted_KX *= ~lonely_X | plainly_KX.any(axis=0)
         if found.counted_KX.any():
             found.counted_KX *= np.where(_came_back(self.reference, stages, x, found.own_KX), self.config.came_back, 1.0)
-        plain_K1 = np.where(found.unfelt_K1, _UNFELT * traits.reach_K1, traits.reach_K1)
+        plain_K1 = np.where(found.unfelt_K1, _N.unfelt * traits.reach_K1, traits.reach_K1)
         change_KX = np.abs(found.moved_KX)
         if found.jammed:  # what all have lost in it is not this machine's change
             change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(found.smooth_KX)))
         reaching_KX = traits.reaching_KX(found.z_KX < 0)
-        found.reached_X = (reaching_KX & (found.counted_KX > 0.5) & ~found.stayed_KX & (change_KX > plain_K1)).any(axis=0)
+        found.reached_X = (reaching_KX & (found.counted_KX > _N.plain) & ~found.stayed_KX & (change_KX > plain_K1)).any(axis=0)
 
 
 def _apart(reference: ReferenceState, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -200,7 +211,7 @@ def _apart(reference: ReferenceState, distances: Mapping[str, np.ndarray], x: np
 
 def _shown(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:
     """0..1: 1 where the newest sample is at least half as far off as what is smoothed slowly, 0 where it is not off to that side."""
-    part_KX = newest_KX * np.sign(slow_KX) / (_SHOWS * np.maximum(np.abs(slow_KX), 1e-9))
+    part_KX = newest_KX * np.sign(slow_KX) / (_N.shows * np.maximum(np.abs(slow_KX), 1e-9))
     return np.asarray(np.nan_to_num(np.clip(part_KX, 0.0, 1.0)))
 
 
@@ -238,6 +249,6 @@ def _came_back(reference: ReferenceState, stages: Stages, x: np.ndarray, smooth_
             if index not in stages.middles:
                 stages.middles[index] = np.median(standing_KM[:, members], axis=1, keepdims=True)
             apart_KX = standing_KM[:, x[inside_X]] - stages.middles[index]
-            small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _RETURNED * np.abs(smooth_KX[:, inside_X])
+            small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _N.returned * np.abs(smooth_KX[:, inside_X])
             returned_KX[:, inside_X] = small_KX
     return returned_KX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.far_clocks import FarClockState
 from minder.diagnose.detectors.forerunner import ForerunnerState
 from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import PresenceState
 from minder.diagnose.detectors.reference import ReferenceState
@@ -28,9 +30,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Explaining"]
 
-_MOST = 6
-_SEVERAL = 2  # families of metrics that speak beside gauges which have frozen say more than the silence of these
-_ONE_DEVICE = 1.5  # a device this much farther off than its machine's mean is named
+
+@dataclass(frozen=True, slots=True)
+class ExplainNumbers:
+    """Section [explain] of detector.toml: what each number is stands there."""
+
+    most: int
+    several: int
+    one_device: float
+    shown: float
+    least: float
+    slowed: float
+    stall: float
+
+
+_N = numbers("explain", ExplainNumbers)
 
 
 class Explaining(Stage):
@@ -57,13 +71,13 @@ class Explaining(Stage):
         evidence: dict[str, tuple[Evidence, ...]] = {}
         since: dict[str, float] = {}
         cause: dict[str, Cause] = {}
-        for m in np.flatnonzero(score_M >= 0.5 * self.config.patience_s).tolist():
+        for m in np.flatnonzero(score_M >= _N.shown * self.config.patience_s).tolist():
             name = row.layout.machines[m]
             started_s = float(self.score.since_M[m])
             since[name] = started_s if started_s == started_s else row.time_s
             place = np.flatnonzero(row.deviants.machines_X == m)
             shown = self._metrics(row, int(place[0]), since[name]) if len(place) else ()
-            if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _SEVERAL):
+            if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _N.several):
                 evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
                 cause[name] = "absence"
             else:
@@ -88,7 +102,7 @@ class Explaining(Stage):
         far_K = np.abs(row.deviants.z_KX[:, place])
         found: dict[str, Evidence] = {}
         for k in np.lexsort((-far_K, -weight_K)).tolist():
-            if weight_K[k] <= 0.05 or len(found) == _MOST:
+            if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
@@ -108,7 +122,7 @@ class Explaining(Stage):
         moved_K = self.reference.all_quick.smooth_KM[:, m] + self.phases.state.shift_K
         told_K = (self.forerunner.fore_KM[:, m] != 0.0) & np.isfinite(moved_K) & (self.forerunner.fore_M[m] > 0.0)
         found = []
-        for k in np.flatnonzero(told_K).tolist()[:_MOST]:
+        for k in np.flatnonzero(told_K).tolist()[: _N.most]:
             metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
             expected = row.traits.unscale(k, float(scaled_K[k] - moved_K[k]))
             found.append(
@@ -142,8 +156,8 @@ class Explaining(Stage):
         own_K = self.reference.all_quick.smooth_KM[:, row.deviants.machines_X[place]] + self.phases.state.shift_K
         told_K = row.traits.activity_K & (row.deviants.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
         if not told_K.any():
-            return "slowdown" if (np.abs(self.phases.state.shift_K[row.traits.activity_K]) > 0.1).any() else "unknown"
-        return "stall" if float(own_K[told_K].min()) < -0.9 else "slowdown"
+            return "slowdown" if (np.abs(self.phases.state.shift_K[row.traits.activity_K]) > _N.slowed).any() else "unknown"
+        return "stall" if float(own_K[told_K].min()) < _N.stall else "slowdown"
 
 
 def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:
@@ -158,8 +172,8 @@ def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:
     best, size = own, abs(float(np.nan_to_num(newest_K[own])))
     for suffix in (LOW, HIGH):
         k = traits.place.get(metric + suffix)
-        if k is not None and abs(float(np.nan_to_num(newest_K[k]))) > _ONE_DEVICE * size:
-            best, size = k, abs(float(newest_K[k])) / _ONE_DEVICE
+        if k is not None and abs(float(np.nan_to_num(newest_K[k]))) > _N.one_device * size:
+            best, size = k, abs(float(newest_K[k])) / _N.one_device
     return best
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.clocks import ClockState, Timing
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
 from minder.diagnose.detectors.state import per
 
@@ -21,9 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FarClockState", "FarClocks"]
 
-_STRETCH_S = 8.0
-_FAR = 2  # stretches: what is less far off is timed by the row
-_OFF_S = 120.0
+
+@dataclass(frozen=True, slots=True)
+class FarClocksNumbers:
+    """Section [far_clocks] of detector.toml: what each number is stands there."""
+
+    stretch_s: float
+    far: int
+    off_s: float
+    fits: float
+    still_fits: float
+
+
+_N = numbers("far_clocks", FarClocksNumbers)
 
 
 @dataclass(slots=True)
@@ -41,8 +52,8 @@ class FarClocks(Timing):
     """Clocks that are off by more; whose are: `row.far_off`."""
 
     state: FarClockState
-    off_s = _OFF_S
-    fits, still_fits = 0.5, 0.6
+    off_s = _N.off_s
+    fits, still_fits = _N.fits, _N.still_fits
     patient = False  # within four minutes there is always a move
 
     def update(self, row: Row) -> None:
@@ -58,7 +69,7 @@ class FarClocks(Timing):
         waited_s = state.waited_s + gap_s
         state.waited_s = waited_s
         state.rows += 1.0
-        if waited_s < _STRETCH_S:
+        if waited_s < _N.stretch_s:
             return
         with np.errstate(invalid="ignore", divide="ignore"):
             mean_M = state.sum_M / state.heard_M
@@ -68,7 +79,7 @@ class FarClocks(Timing):
 
     def _off(self) -> dict[str, tuple[int, int]]:
         rows = int(self.state.stretch_rows)
-        return {name: (m, late * rows) for name, (m, late) in super()._off().items() if abs(late) >= _FAR}
+        return {name: (m, late * rows) for name, (m, late) in super()._off().items() if abs(late) >= _N.far}
 
     def _blur(self) -> int:
         return int(self.state.stretch_rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.reference import STEP_S, Lesson, Reference, outside_KM
 from minder.diagnose.detectors.score import SUSPICIOUS, ScoreState
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Learning", "LearningState"]
 
-_GROUPED_S = 30.0  # who has stood apart with others for so long teaches nothing of what is usual
+
+@dataclass(frozen=True, slots=True)
+class LearningNumbers:
+    """Section [learning] of detector.toml: what each number is stands there."""
+
+    grouped_s: float
+    recovers: float
+    felt: float
+    warmup_intervals: float
+
+
+_N = numbers("learning", LearningNumbers)
 
 
 @dataclass(slots=True)
@@ -49,13 +61,13 @@ class Learning(Stage):
         phase, layout = row.phase, row.layout
         self.phases.learn_common(row.center_K, gap_s, phase)
         far_KM = self._far(row)
-        odd_KM = np.maximum(self.state.odd_KM - np.float32(2.0 * gap_s), np.float32(0.0))
+        odd_KM = np.maximum(self.state.odd_KM - np.float32(_N.recovers * gap_s), np.float32(0.0))
         if far_KM.any():
             odd_KM = np.where(far_KM, self.state.odd_KM + np.float32(gap_s), odd_KM)
         self.state.odd_KM = odd_KM
-        if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
+        if phase.moving or phase.idle or phase.grace or phase.effect > _N.felt:
             return
-        barred_M = (self.score.score_M > SUSPICIOUS * self.config.patience_s) | (self.groups.grouped_s_M > _GROUPED_S)
+        barred_M = (self.score.score_M > SUSPICIOUS * self.config.patience_s) | (self.groups.grouped_s_M > _N.grouped_s)
         if row.barred_M is not None:
             barred_M |= row.barred_M
         moved_KM = odd_KM >= self.config.relearn_s
@@ -63,7 +75,7 @@ class Learning(Stage):
         taught_KM = ~withheld_KM
         if row.seen.usable_KM is not None:
             taught_KM &= ~np.isnan(row.scaled_KM)
-        warmup_s = max(self.config.warmup_s, 4.0 * row.seen.interval_s)
+        warmup_s = max(self.config.warmup_s, _N.warmup_intervals * row.seen.interval_s)
         lesson = Lesson(taught_KM, gap_s, warmup_s, moved_KM, layout.stages.tainted_KM(withheld_KM))
         self.reference.learn_usual(layout.traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, layout.staged)
         layout.stages.middles.clear()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
@@ -25,9 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Onset", "OnsetState"]
 
-_SHARP = 0.5  # share of the newest distance that what is smoothed slowly had not yet reached
-_LONG_S, _LONG_INTERVALS = 30.0, 3.0  # standing for so long is long: processes that crash take some seconds to end
-_HEARD_INTERVALS = 2.5  # who was not heard for longer may have been odd all the while
+
+@dataclass(frozen=True, slots=True)
+class OnsetNumbers:
+    """Section [onset] of detector.toml: what each number is stands there."""
+
+    sharp: float
+    long_s: float
+    long_intervals: float
+    heard_intervals: float
+
+
+_N = numbers("onset", OnsetNumbers)
 
 
 @dataclass(slots=True)
@@ -51,10 +61,10 @@ class Onset(Stage):
         x = deviants.machines_X
         new_X = np.isnan(self.score.since_M[x])
         if new_X.any():
-            long_s = _LONG_S + _LONG_INTERVALS * seen.interval_s
+            long_s = _N.long_s + _N.long_intervals * seen.interval_s
             stands = phase.stalled and not phase.idle and phase.since_move_s > long_s and time_s - phase.stands_since_s > long_s
             slow_KX = np.nan_to_num(self.reference.all_slow.smooth_KM[:, x]) * np.sign(deviants.newest_KX)
-            gradual_KX = (deviants.counted_KX > 0.0) & ~(slow_KX < _SHARP * np.abs(deviants.newest_KX))
-            heard_X = seen.since_news_M[x] <= _HEARD_INTERVALS * seen.interval_s
+            gradual_KX = (deviants.counted_KX > 0.0) & ~(slow_KX < _N.sharp * np.abs(deviants.newest_KX))
+            heard_X = seen.since_news_M[x] <= _N.heard_intervals * seen.interval_s
             self.state.afterwards_M[x[new_X]] = (stands & heard_X & ~gradual_KX.any(axis=0))[new_X]
         return np.asarray(self.state.afterwards_M[x] > 0.0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import PhaseState
 from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.score import ScoreState
@@ -24,10 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = ["OutOfStep", "OutOfStepState"]
 
-_WITH_S, _WITH_INTERVALS = 3.0, 1.2  # two things so near to each other happened together
-_OFF_S, _OFF_INTERVALS = 15.0, 1.5  # a clock is hardly farther off
-_ODD = 0.1  # strength from which on a machine is odd
-_SURE = 1.5  # times as late as the last time is still as late as expected
+
+@dataclass(frozen=True, slots=True)
+class OutOfStepNumbers:
+    """Section [out_of_step] of detector.toml: what each number is stands there."""
+
+    with_s: float
+    with_intervals: float
+    off_s: float
+    off_intervals: float
+    odd: float
+    sure: float
+    early: float
+
+
+_N = numbers("out_of_step", OutOfStepNumbers)
 
 
 @dataclass(slots=True)
@@ -59,7 +71,7 @@ class OutOfStep(Stage):
     ) -> tuple[np.ndarray, np.ndarray]:
         """(score_M without what was gathered out of step, mask of whose episode that was). total_M: strength in this row; told_M: there is
         news; when: (time, scrape interval, share kept of what a machine gathered before its peers followed it)."""
-        odd_M, from_M = total_M >= _ODD, self.state.odd_from_M
+        odd_M, from_M = total_M >= _N.odd, self.state.odd_from_M
         known_M = ~np.isnan(from_M)
         ended_M = known_M & ~odd_M & told_M
         out_M = np.zeros(len(total_M), dtype=bool)
@@ -80,17 +92,17 @@ class OutOfStep(Stage):
     def expected_late_M(self, time_s: float, interval_s: float) -> np.ndarray:
         """Mask: odd since the last common move, and no longer than it was late before."""
         move_s = self.phases.moving_since_s
-        with_it_M = np.abs(self.state.odd_from_M - move_s) <= max(_WITH_S, _WITH_INTERVALS * interval_s)
-        return np.asarray(with_it_M & (self.state.late_by_M > 0.0) & (time_s - move_s <= _SURE * self.state.late_by_M))
+        with_it_M = np.abs(self.state.odd_from_M - move_s) <= max(_N.with_s, _N.with_intervals * interval_s)
+        return np.asarray(with_it_M & (self.state.late_by_M > 0.0) & (time_s - move_s <= _N.sure * self.state.late_by_M))
 
 
 def _out_of_step(from_M: np.ndarray, move_s: float, when: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
     """(late_M, early_M): odd since the last common move, and then it followed; odd before that move, until the others followed."""
     time_s, interval_s = when
-    together_s = max(_WITH_S, _WITH_INTERVALS * interval_s)
-    off_s = max(_OFF_S, _OFF_INTERVALS * interval_s)
+    together_s = max(_N.with_s, _N.with_intervals * interval_s)
+    off_s = max(_N.off_s, _N.off_intervals * interval_s)
     since_move_s = time_s - move_s
     lead_M = move_s - from_M
     late_M = (np.abs(lead_M) <= together_s) & (together_s < since_move_s <= off_s)
-    early_M = (lead_M > together_s) & (lead_M <= off_s) & (since_move_s <= 2.0 * together_s)
+    early_M = (lead_M > together_s) & (lead_M <= off_s) & (since_move_s <= _N.early * together_s)
     return late_M, early_M

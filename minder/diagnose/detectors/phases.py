@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitTable
@@ -23,25 +24,76 @@ if TYPE_CHECKING:
 
 __all__ = ["STOOD", "Phase", "PhaseState", "Phases"]
 
-_SLOW_S = 500.0
-_PICKED_UP, _HARDLY_FELL = 0.45, 0.1  # scaled: some activity has risen by more, and none has fallen by as much
-_PICKED_UP_S = 45.0  # and for so long
-_SETTLED = 0.25  # share of its distance from the fast level: a common level that moves by less from row to row has arrived
-_COUNTS_Z = 4.0  # usual sizes from which on a shift is an effect
-_JAMMED = 0.7  # scaled: twice the usual
-STOOD = -0.5  # scaled: a part of the training that has fallen so far has all but ended
-_BACK = 0.3  # share of such a fall that is left when it is over
-_AGAIN_S = 30.0  # the training has run for so long when it comes to stand anew: long steps blur less
-_BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
-_ECHOES_S = 90.0  # so long after it, what is smoothed over half a minute may still show it
-_SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
+
+@dataclass(frozen=True, slots=True)
+class PhasesNumbers:
+    """Section [phases] of detector.toml: what each number is stands there."""
+
+    slow_s: float
+    picked_up: float
+    hardly_fell: float
+    picked_up_s: float
+    settled: float
+    counts_z: float
+    jammed: float
+    stood: float
+    back: float
+    again_s: float
+    before_s: float
+    after_s: float
+    after_intervals: float
+    echoes_s: float
+    shift_s: float
+    shift_least: float
+    long_shift_s: float
+    long_shift_least: float
+    rest_duty: float
+    rest_graphics: float
+    rest_power: float
+    rest_sm: float
+    felt: float
+    plainly_felt: float
+    hiccup_s: float
+    lasting_s: float
+    picked_up_intervals: float
+    fast_s: float
+    fast_intervals: float
+    jump_sizes: float
+    jump: float
+    jitter_s: float
+    bounded: float
+    movers: float
+    lag_intervals: float
+    lag_s: float
+    calm: float
+    disturbed: float
+    long_rest_s: float
+    far: float
+    hardly: float
+    wobble_s: float
+    deviate: float
+    grace_s: float
+    checkpoint_s: float
+    most_grace_s: float
+    grace_share: float
+    unknown: float
+    counts_span: float
+
+
+_N = numbers("phases", PhasesNumbers)
+STOOD = _N.stood
+
+_SHIFTS = (
+    ("shift_K", "wobble_K", _N.shift_s, _N.shift_least),
+    ("long_shift_K", "long_wobble_K", _N.long_shift_s, _N.long_shift_least),
+)  # smoothed over, smallest wobble believed
 # How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
 _IDLE_FALLS = (
-    ("gpu_duty_cycle_ratio", 0.45),
-    ("gpu_graphics_activity_ratio", 0.45),
-    ("gpu_power_draw_watts", 1.15),
-    ("gpu_sm_activity_ratio", 1.45),
+    ("gpu_duty_cycle_ratio", _N.rest_duty),
+    ("gpu_graphics_activity_ratio", _N.rest_graphics),
+    ("gpu_power_draw_watts", _N.rest_power),
+    ("gpu_sm_activity_ratio", _N.rest_sm),
 )
 
 
@@ -93,7 +145,7 @@ class Phases(Stage):
         effect, harm = (0.0, 0.0) if grace else self._effect(watched_K, traits.works_K1[:, 0])
         if idle or grace:
             pass
-        elif effect < 0.25:
+        elif effect < _N.felt:
             self.state.effect_since_s = np.nan
         elif isnan(self.state.effect_since_s):
             self.state.effect_since_s = time_s
@@ -101,10 +153,14 @@ class Phases(Stage):
         phase.arrived, phase.since_move_s = moving and not moves, time_s - self.state.moving_since_s
         phase.stalled = bool((shift_K[watched_K] < STOOD).any())
         self._note_standing(phase, time_s, gap_s)
-        if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _ECHOES_S:
+        if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _N.echoes_s:
             phase.over = self._has_come_back(watched_K)
         if effect > 0.0 and not idle and not grace:
-            phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
+            phase.lasting = (
+                effect * float(np.clip((time_s - phase.effect_since_s - _N.hiccup_s) / _N.lasting_s, 0.0, 1.0))
+                if effect >= _N.felt
+                else 0.0
+            )
         return phase
 
     def joined(self, since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
@@ -112,23 +168,23 @@ class Phases(Stage):
         joined_X = np.zeros(len(since_X), dtype=bool)
         for effect_s in {phase.effect_since_s, phase.stands_since_s}:
             after_X = since_X - effect_s
-            joined_X |= (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * interval_s)
+            joined_X |= (after_X > -_N.before_s) & (after_X < _N.after_s + _N.after_intervals * interval_s)
         return joined_X
 
     def too_late_s(self, phase: Phase, interval_s: float) -> float:
         """From when on nothing that begins is why the training stands; infinite while it does not. Where a job hangs, watchdogs end its
         other processes one by one, minutes later."""
-        if not phase.stalled or phase.effect < 0.5:
+        if not phase.stalled or phase.effect < _N.plainly_felt:
             return inf
         began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
-        return max(began_s, default=inf) + _AFTER_S + _AFTER_INTERVALS * interval_s
+        return max(began_s, default=inf) + _N.after_s + _N.after_intervals * interval_s
 
     def jammed_K(self, traits: TraitTable, phase: Phase) -> np.ndarray:
         """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute,
         plainly, and while the training is slowed."""
         long_K = self.state.long_shift_K
-        least_K = np.maximum(_COUNTS_Z * _known(self.state.long_wobble_K), traits.floor_K1[:, 0])
-        return np.asarray(traits.jams_K & ((phase.shift_K > _JAMMED) | ((phase.effect >= 0.25) & (long_K > least_K))))
+        least_K = np.maximum(_N.counts_z * _known(self.state.long_wobble_K), traits.floor_K1[:, 0])
+        return np.asarray(traits.jams_K & ((phase.shift_K > _N.jammed) | ((phase.effect >= _N.felt) & (long_K > least_K))))
 
     def _note_standing(self, phase: Phase, time_s: float, gap_s: float) -> None:
         """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that."""
@@ -136,7 +192,7 @@ class Phases(Stage):
             ran_s = self.state.ran_s
             if phase.stalled:
                 self.state.stood_s = time_s
-                if ran_s > _AGAIN_S:
+                if ran_s > _N.again_s:
                     self.state.stands_since_s = time_s
             self.state.ran_s = 0.0 if phase.stalled else ran_s + gap_s
         if phase.stalled and self.state.ran_s == 0.0:
@@ -153,12 +209,12 @@ class Phases(Stage):
         told_K = watched_K & traits.compute_K
         risen_K = (self.state.fast_K - self.state.common_K)[told_K if told_K.any() else watched_K & traits.links_K]
         risen_K = risen_K[~np.isnan(risen_K)]
-        if not (len(risen_K) and risen_K.max() > _PICKED_UP and risen_K.min() > -_HARDLY_FELL):
+        if not (len(risen_K) and risen_K.max() > _N.picked_up and risen_K.min() > -_N.hardly_fell):
             self.state.risen_since_s = np.nan
             return False
         if isnan(self.state.risen_since_s):
             self.state.risen_since_s = time_s
-        return time_s - self.state.risen_since_s >= max(_PICKED_UP_S, 3.0 * interval_s)
+        return time_s - self.state.risen_since_s >= max(_N.picked_up_s, _N.picked_up_intervals * interval_s)
 
     def _begin_anew(self, center_K: np.ndarray) -> None:
         """This level is the usual one from now on."""
@@ -175,25 +231,27 @@ class Phases(Stage):
         """(moving, whether the common level moves in this very row)."""
         time_s, gap_s, interval_s = pace
         fast_K, jitter_K = self.state.fast_K, self.state.jitter_K
-        gain = 1.0 - np.exp(-gap_s / max(2.0, 1.5 * interval_s))
+        gain = 1.0 - np.exp(-gap_s / max(_N.fast_s, _N.fast_intervals * interval_s))
         step_K = center_K - fast_K
         size_K = np.abs(step_K)
         usual_K = _known(jitter_K)
-        on_its_way_K = ~(np.abs(center_K - self.state.center_K) <= _SETTLED * size_K)  # after a large step the fast level lags for minutes
+        on_its_way_K = ~(
+            np.abs(center_K - self.state.center_K) <= _N.settled * size_K
+        )  # after a large step the fast level lags for minutes
         self.state.center_K = np.where(np.isnan(center_K), self.state.center_K, center_K) if isnan(center_K.sum()) else center_K
-        jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12)) & on_its_way_K
-        slow = 1.0 - np.exp(-gap_s / 60.0)
-        bounded_K = np.minimum(size_K, 3.0 * usual_K)
+        jump_K = watched_K & (size_K > np.maximum(_N.jump_sizes * usual_K, _N.jump)) & on_its_way_K
+        slow = 1.0 - np.exp(-gap_s / _N.jitter_s)
+        bounded_K = np.minimum(size_K, _N.bounded * usual_K)
         followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)
         if isnan(step_K.sum()):
             followed_K = np.where(np.isnan(center_K), fast_K, np.where(np.isnan(fast_K), center_K, followed_K))
             jittered_K = np.where(np.isnan(size_K), jitter_K, jittered_K)
         self.state.fast_K, self.state.jitter_K = followed_K, jittered_K
-        moves = bool(np.count_nonzero(jump_K) >= max(1, 0.25 * np.count_nonzero(watched_K)))
+        moves = bool(np.count_nonzero(jump_K) >= max(1, _N.movers * np.count_nonzero(watched_K)))
         if moves:
             if time_s > self.state.moving_until_s:
                 self.state.moving_since_s = time_s
-            self.state.moving_until_s = time_s + max(1.2 * interval_s, 2.0)
+            self.state.moving_until_s = time_s + max(_N.lag_intervals * interval_s, _N.lag_s)
         return bool(time_s <= self.state.moving_until_s), moves
 
     def _follow_shift(self, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
@@ -214,8 +272,8 @@ class Phases(Stage):
         """What fell farthest, smoothed over half a minute, still counts as an effect there, and has come back in the shorter view."""
         long_K = self.state.long_shift_K[watched_K]
         lowest = int(np.argmin(long_K))
-        least = _COUNTS_Z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _SHIFTS[1][3])
-        return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _BACK * long_K[lowest])
+        least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _SHIFTS[1][3])
+        return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _N.back * long_K[lowest])
 
     def _effect(self, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
         """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
@@ -223,7 +281,7 @@ class Phases(Stage):
         for shift, wobble, _, least in _SHIFTS:
             z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, wobble)), least))[watched_K]
             size_K = np.abs(z_K)
-            if len(z_K) and size_K.max() > _COUNTS_Z:
+            if len(z_K) and size_K.max() > _N.counts_z:
                 effect = max(effect, _certainty(size_K))
                 harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
         return effect, harm
@@ -232,19 +290,19 @@ class Phases(Stage):
         """Let the slow common level follow; hardly while the job is disturbed."""
         slow_K, n_K = self.state.common_K, self.state.common_n_K
         known_K = ~np.isnan(center_K)
-        if phase.idle and phase.idle_s < 600:
+        if phase.idle and phase.idle_s < _N.long_rest_s:
             return
-        calm = 1.0 if phase.effect < 0.05 else 0.15
+        calm = 1.0 if phase.effect < _N.calm else _N.disturbed
         self.state.common_n_K = n_K + np.where(known_K, gap_s * calm, 0.0)
-        gain_K = np.maximum(gap_s * calm / np.maximum(self.state.common_n_K, gap_s), 1.0 - np.exp(-gap_s * calm / _SLOW_S))
+        gain_K = np.maximum(gap_s * calm / np.maximum(self.state.common_n_K, gap_s), 1.0 - np.exp(-gap_s * calm / _N.slow_s))
         step_K = center_K - slow_K
         self.state.common_K = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
         for shift, wobble, tau_s, _ in _SHIFTS:
             usual_K = _known(getattr(self.state, wobble))
             size_K = np.abs(getattr(self.state, shift))
-            share_K = np.where(size_K > 4.0 * usual_K, 0.2, 1.0)  # what is far off hardly counts as usual
-            gain = 1.0 - np.exp(-gap_s * calm / (120.0 + tau_s))
-            setattr(self.state, wobble, usual_K + gain * share_K * (1.25 * np.minimum(size_K, 3.0 * usual_K) - usual_K))
+            share_K = np.where(size_K > _N.far * usual_K, _N.hardly, 1.0)  # what is far off hardly counts as usual
+            gain = 1.0 - np.exp(-gap_s * calm / (_N.wobble_s + tau_s))
+            setattr(self.state, wobble, usual_K + gain * share_K * (_N.deviate * np.minimum(size_K, _N.bounded * usual_K) - usual_K))
 
     def rest_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
         """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN:
@@ -274,7 +332,7 @@ class Phases(Stage):
             return time_s - since_s
         if not isnan(since_s):
             lasted_s = time_s - since_s
-            grace_s = 12.0 + interval_s if lasted_s < 45.0 else min(150.0, 1.5 * lasted_s)
+            grace_s = _N.grace_s + interval_s if lasted_s < _N.checkpoint_s else min(_N.most_grace_s, _N.grace_share * lasted_s)
             self.state.grace_until_s = time_s + grace_s
             self.state.idle_since_s = np.nan
         return 0.0
@@ -310,9 +368,9 @@ class Phase:
 
 def _known(usual_K: np.ndarray) -> np.ndarray:
     """Usual sizes; a plausible one where nothing is known yet."""
-    return np.where(np.isnan(usual_K), 0.05, usual_K) if isnan(usual_K.sum()) else usual_K
+    return np.where(np.isnan(usual_K), _N.unknown, usual_K) if isnan(usual_K.sum()) else usual_K
 
 
 def _certainty(size_K: np.ndarray) -> float:
     """0..1; two metrics that have left their place make it certain. size_K: by how many usual sizes."""
-    return float(min(1.0, np.clip((size_K - _COUNTS_Z) / 3.0, 0.0, 1.0).sum() / min(2, len(size_K))))
+    return float(min(1.0, np.clip((size_K - _N.counts_z) / _N.counts_span, 0.0, 1.0).sum() / min(2, len(size_K))))

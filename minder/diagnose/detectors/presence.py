@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import has_gaps, median_known
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -22,17 +23,35 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTAGE", "Presence", "PresenceState", "Seen"]
 
-_DECAY = 0.994
-_PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
-_LIVELY_S = 2.9  # how lively a metric is changes slowly: it is looked at so often
-_ENOUGH = 20  # values before anything is called stuck
-_SILENT_S, _SILENT_INTERVALS = 8.0, 2.5
-_SELDOM_ROWS, _SELDOM_S = 1.5, 60.0  # a metric that changes so seldom, and no more seldom, may have a slower exporter of its own
-_FROZEN_S, _FROZEN_INTERVALS, _FEW = 20.0, 4.0, 0.05  # what a machine does stands for so long while all others', but a few, moves
-_FREEZES = 2  # metrics of it, at least: one that stands is a sensor
-OUTAGE = 0.3  # share of the machines: if more are silent it is the monitoring
-_JOINS_S = 60.0  # after the first row: at first machines are heard one by one
-_HELD = 1.5  # usual times between a metric's changes, beyond which a value that repeats was seen again
+
+@dataclass(frozen=True, slots=True)
+class PresenceNumbers:
+    """Section [presence] of detector.toml: what each number is stands there."""
+
+    decay: float
+    proof: float
+    lively_s: float
+    enough: int
+    silent_s: float
+    silent_intervals: float
+    seldom_rows: float
+    seldom_s: float
+    frozen_s: float
+    frozen_intervals: float
+    few: float
+    freezes: int
+    outage: float
+    joins_s: float
+    held: float
+    follows: float
+    holes: float
+    least_repeats: float
+    most_repeats: float
+    least_run: float
+
+
+_N = numbers("presence", PresenceNumbers)
+OUTAGE = _N.outage
 
 
 @dataclass(slots=True)
@@ -81,7 +100,7 @@ class Presence(Stage):
         stood_KM = self.state.repeats_KM
         self.state.repeats_KM = (self.state.repeats_KM + np.float32(1.0)) * same_KM if repeating else np.zeros_like(raw_KM)
         self.state.last_KM = raw_KM if has_KM is None else np.where(has_KM, raw_KM, self.state.last_KM)
-        if time_s - self.state.lively_s >= _LIVELY_S:
+        if time_s - self.state.lively_s >= _N.lively_s:
             self.state.lively_s = time_s
             self._learn_liveliness(traits, raw_KM, has_KM, same_KM)
         stuck_KM = self._stuck(traits, raw_KM) if repeating else None
@@ -95,12 +114,12 @@ class Presence(Stage):
         else:
             heard_M = present_M if has_KM is None else present_M | has_KM.any(axis=0)
             self.state.heard_M = np.where(heard_M, time_s, self.state.heard_M)
-        if unheard_M.any() and time_s - self.state.began_s >= _JOINS_S:
+        if unheard_M.any() and time_s - self.state.began_s >= _N.joins_s:
             self.state.joined_M = np.where(unheard_M & ~np.isnan(self.state.heard_M), time_s, self.state.joined_M)
         interval_s = self.state.usual_s
         interval_s = gap_s if isnan(interval_s) else interval_s
         silence_M = time_s - self.state.heard_M
-        silent_M = silence_M > max(_SILENT_INTERVALS * interval_s, _SILENT_S)
+        silent_M = silence_M > max(_N.silent_intervals * interval_s, _N.silent_s)
         frozen_s_M = self._frozen_s_M(traits, time_s, (raw_KM, has_KM, same_KM), (gap_s, interval_s))
         frozen_M = (frozen_s_M > 0.0) & ~silent_M
         silence_M, silent_M = np.where(frozen_M, frozen_s_M, silence_M), silent_M | frozen_M
@@ -117,23 +136,23 @@ class Presence(Stage):
         raw_KM, has_KM, same_KM = row
         none_M = np.zeros(raw_KM.shape[1])
         does_X = np.flatnonzero(traits.gauges_K)
-        if len(does_X) < _FREEZES:
+        if len(does_X) < _N.freezes:
             return none_M
         there_XM = np.ones((len(does_X), len(none_M)), dtype=bool) if has_KM is None else has_KM[does_X]
         moved_M = (there_XM & ~same_KM[does_X]).any(axis=0)
         self.state.moved_M = np.where(moved_M | np.isnan(self.state.moved_M), time_s, self.state.moved_M)
         stands_s_M = time_s - self.state.moved_M
-        if not stands_s_M.max(initial=0.0) > _FROZEN_S:
+        if not stands_s_M.max(initial=0.0) > _N.frozen_s:
             return none_M
         rows_X = self.state.values_K[does_X] / np.maximum(self.state.changes_K[does_X], 1e-9)
-        known_X = self.state.values_K[does_X] > _ENOUGH
+        known_X = self.state.values_K[does_X] > _N.enough
         if not known_X.any():
             return none_M
         usual_s = max(paces[1], paces[0] * float(rows_X[known_X].min()))  # GPUs may have a slower exporter of their own
-        frozen_M = (stands_s_M > max(_FROZEN_S, _FROZEN_INTERVALS * usual_s)) & (there_XM.sum(axis=0) >= _FREEZES)
-        if not 0 < np.count_nonzero(frozen_M) <= max(1.0, _FEW * len(frozen_M)):
+        frozen_M = (stands_s_M > max(_N.frozen_s, _N.frozen_intervals * usual_s)) & (there_XM.sum(axis=0) >= _N.freezes)
+        if not 0 < np.count_nonzero(frozen_M) <= max(1.0, _N.few * len(frozen_M)):
             return none_M
-        lifelike_M = (there_XM & ~self._natural(traits, raw_KM)[does_X]).sum(axis=0) >= _FREEZES  # an idle machine stands at zeros
+        lifelike_M = (there_XM & ~self._natural(traits, raw_KM)[does_X]).sum(axis=0) >= _N.freezes  # an idle machine stands at zeros
         return np.where(frozen_M & lifelike_M, stands_s_M, 0.0)
 
     def told_s(self, seen: Seen, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:
@@ -143,10 +162,10 @@ class Presence(Stage):
         stand: after a common move they show for half a minute where all others stood before. loud_KX: the metrics that speak.
         """
         rows_K1 = (self.state.values_K / np.maximum(self.state.changes_K, 1e-9))[:, None]
-        seldom_K1 = (rows_K1 > _SELDOM_ROWS) & (rows_K1 * seen.gap_s <= _SELDOM_S) & (self.state.values_K > _ENOUGH)[:, None]
+        seldom_K1 = (rows_K1 > _N.seldom_rows) & (rows_K1 * seen.gap_s <= _N.seldom_s) & (self.state.values_K > _N.enough)[:, None]
         repeats_KX, stood_KX = self.state.repeats_KM[:, machines_X], seen.stood_KM[:, machines_X]
         slow_KX = loud_KX & seldom_K1
-        held_X = (slow_KX & (repeats_KX > 0.0) & (repeats_KX < _HELD * rows_K1)).any(axis=0)
+        held_X = (slow_KX & (repeats_KX > 0.0) & (repeats_KX < _N.held * rows_K1)).any(axis=0)
         waited_X = (np.where(slow_KX & (repeats_KX == 0.0), stood_KX + 1.0, 0.0)).max(axis=0, initial=0.0)
         again_X = slow_KX.any(axis=0) & ~held_X  # a sensor that stands, such as a power cap: nothing else shows when it was looked at
         always_X = (loud_KX & ~seldom_K1).any(axis=0) | ~loud_KX.any(axis=0)
@@ -159,15 +178,15 @@ class Presence(Stage):
         if isnan(last_s) or time_s <= last_s:
             return 1.0 if isnan(usual_s) else usual_s
         gap_s = time_s - last_s
-        self.state.gap_s = gap_s if isnan(usual_s) else usual_s + 0.1 * (min(gap_s, 3 * usual_s) - usual_s)
-        return gap_s if isnan(usual_s) else min(gap_s, 3 * usual_s)
+        self.state.gap_s = gap_s if isnan(usual_s) else usual_s + _N.follows * (min(gap_s, _N.holes * usual_s) - usual_s)
+        return gap_s if isnan(usual_s) else min(gap_s, _N.holes * usual_s)
 
     def _note_news(self, time_s: float, news_M: np.ndarray, gap_s: float) -> np.ndarray:
         """Seconds from each machine's last news to this row's; learns the machines' scrape intervals."""
         before_M, usual_M = self.state.news_M, self.state.interval_M
         if news_M.all() and not has_gaps(before_M) and not has_gaps(usual_M):
             since_M = time_s - before_M
-            self.state.interval_M = usual_M + 0.1 * (np.minimum(since_M, 3 * usual_M) - usual_M)
+            self.state.interval_M = usual_M + _N.follows * (np.minimum(since_M, _N.holes * usual_M) - usual_M)
             self.state.news_M = np.full(len(news_M), time_s)
         else:
             since_M = self._note_some(time_s, news_M, gap_s)
@@ -181,7 +200,7 @@ class Presence(Stage):
         first_M = np.isnan(before_M)
         since_M = np.where(first_M, gap_s, time_s - before_M)
         usual_M = self.state.interval_M
-        step_M = np.where(np.isnan(usual_M), since_M, usual_M + 0.1 * (np.minimum(since_M, 3 * usual_M) - usual_M))
+        step_M = np.where(np.isnan(usual_M), since_M, usual_M + _N.follows * (np.minimum(since_M, _N.holes * usual_M) - usual_M))
         self.state.interval_M = np.where(news_M & ~first_M, step_M, usual_M)
         self.state.news_M = np.where(news_M, time_s, before_M)
         return np.asarray(since_M)
@@ -193,9 +212,9 @@ class Presence(Stage):
         counted_KM = ~self._natural(traits, raw_KM)
         if has_KM is not None:
             counted_KM &= has_KM
-        self.state.values_K = self.state.values_K * _DECAY + _counts(counted_KM)
+        self.state.values_K = self.state.values_K * _N.decay + _counts(counted_KM)
         counted_KM &= ~same_KM
-        self.state.changes_K = self.state.changes_K * _DECAY + _counts(counted_KM)
+        self.state.changes_K = self.state.changes_K * _N.decay + _counts(counted_KM)
 
     def _natural(self, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray:
         """Values at which a healthy sensor may stand for long: zero, a ratio's end, the highest ever seen."""
@@ -208,9 +227,9 @@ class Presence(Stage):
         if repeats_KM.max(initial=0.0) < 2:
             return None
         values_K1, changes_K1 = self.state.values_K[:, None], self.state.changes_K[:, None]
-        repeat_share_K1 = np.clip(1.0 - changes_K1 / np.maximum(values_K1, 1.0), 0.02, 0.999)
-        longest_K1 = np.maximum(np.log(_PROOF) / np.log(repeat_share_K1), 2.5)
-        longest_K1 = np.where(values_K1 > _ENOUGH, longest_K1, np.inf).astype(np.float32)
+        repeat_share_K1 = np.clip(1.0 - changes_K1 / np.maximum(values_K1, 1.0), _N.least_repeats, _N.most_repeats)
+        longest_K1 = np.maximum(np.log(_N.proof) / np.log(repeat_share_K1), _N.least_run)
+        longest_K1 = np.where(values_K1 > _N.enough, longest_K1, np.inf).astype(np.float32)
         long_KM = repeats_KM > longest_K1
         if not long_KM.any():
             return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import Ordered, has_gaps
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -25,12 +26,27 @@ if TYPE_CHECKING:
 
 __all__ = ["STEP_S", "Distances", "Lesson", "Reference", "ReferenceState", "Scale", "Yardstick", "apart_K", "deviation_KX", "outside_KM"]
 
-_USUAL_S = 300.0  # standing offsets and usual sizes are learned over this time
-_ECHO = 0.15 / 3.0  # healthy machines may differ in following a common move: by this share of it, as one usual size
-_Z_LIMIT = 25.0
-_MEDIAN_SIZE = 1.48  # a normal deviate's standard deviation, in medians of its size
-_ONE_SAMPLE_Z = 20.0  # farther off a single sample is not believed; a healthy one is half as far off at most
-STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
+
+@dataclass(frozen=True, slots=True)
+class ReferenceNumbers:
+    """Section [reference] of detector.toml: what each number is stands there."""
+
+    usual_s: float
+    echo: float
+    z_limit: float
+    median_size: float
+    one_sample_z: float
+    step_s: float
+    quick_intervals: float
+    slow_intervals: float
+    first_looks: float
+    deviate: float
+    bounded: float
+    least_step: float
+
+
+_N = numbers("reference", ReferenceNumbers)
+STEP_S = _N.step_s
 
 
 @dataclass(slots=True)
@@ -118,8 +134,8 @@ class Reference(Stage):
         unsure = phase.idle or phase.moving or phase.grace  # a rest says nothing of work
         waited_s = min(state.slow_waited_s, STEP_S) + seen.gap_s
         state.slow_waited_s = 0.0 if waited_s >= STEP_S else waited_s
-        quick = 1.0 - np.exp(-seen.gap_s / max(config.smooth_s, 1.2 * seen.interval_s))
-        slow = 0.0 if unsure else 1.0 - np.exp(-waited_s / max(config.slow_s, 5.0 * seen.interval_s))
+        quick = 1.0 - np.exp(-seen.gap_s / max(config.smooth_s, _N.quick_intervals * seen.interval_s))
+        slow = 0.0 if unsure else 1.0 - np.exp(-waited_s / max(config.slow_s, _N.slow_intervals * seen.interval_s))
         for name, distance_KM in row.distances.items():
             smooth(state.all_quick if name == "all" else state.stage_quick, distance_KM, float(quick))
             if waited_s >= STEP_S:
@@ -143,7 +159,7 @@ class Reference(Stage):
         known_KM = n_KM[:1, :1] if everything and n_KM.size and n_KM.min() == n_KM.max() else n_KM  # of all alike one is enough
         gain_KM = np.maximum(known_KM, gap_s)
         np.divide(gap_s, gain_KM, out=gain_KM)
-        np.maximum(gain_KM, np.float32(1.0 - np.exp(-lesson.gap_s / _USUAL_S)), out=gain_KM)
+        np.maximum(gain_KM, np.float32(1.0 - np.exp(-lesson.gap_s / _N.usual_s)), out=gain_KM)
         if not everything:
             gain_KM *= taught_KM
         bounded_KM = _bounded(self.state.all_quick, rest_KM, lesson.moved_KM)
@@ -152,7 +168,7 @@ class Reference(Stage):
         self.state.standing_KM = step_KM
         young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(known_KM, np.float32(1.0))
         unready_KM = known_KM < lesson.warmup_s
-        early_KM = known_KM <= 20.0 * gap_s
+        early_KM = known_KM <= _N.first_looks * gap_s
         some_early = bool(early_KM.any())
         staged_KM = gain_KM if lesson.tainted_KM is None else np.where(lesson.tainted_KM, np.float32(0.0), gain_KM)
         state = self.state
@@ -209,7 +225,7 @@ def apart_K(yardstick: Yardstick, metrics_K: np.ndarray) -> np.ndarray:
     for k in np.flatnonzero(metrics_K).tolist():
         size_M = np.abs(yardstick.smooth_KM[k])
         known_M = size_M[~np.isnan(size_M)]
-        found_K[k] = _MEDIAN_SIZE * float(np.median(known_M)) if len(known_M) else 0.0
+        found_K[k] = _N.median_size * float(np.median(known_M)) if len(known_M) else 0.0
     return found_K
 
 
@@ -218,15 +234,15 @@ def deviation_KX(
 ) -> np.ndarray:
     """Smoothed distance of these machines in units of its usual size; 0 where nothing is known yet. shift_K: the common move; apart_K:
     how far apart machines are now, where that counts beside what is usual."""
-    echo_K1 = ((_ECHO * shift_K) ** 2 + np.square(apart_K))[:, None]
+    echo_K1 = ((_N.echo * shift_K) ** 2 + np.square(apart_K))[:, None]
     smooth_KX = yardstick.smooth_KM[:, machines_X].astype(np.float64)
     z_KX = smooth_KX / np.sqrt(yardstick.unit_KM[:, machines_X].astype(np.float64) ** 2 + echo_K1)
-    return np.where(known_KX & ~np.isnan(z_KX), np.clip(z_KX, -_Z_LIMIT, _Z_LIMIT), 0.0)
+    return np.where(known_KX & ~np.isnan(z_KX), np.clip(z_KX, -_N.z_limit, _N.z_limit), 0.0)
 
 
 def _bounded(yardstick: Yardstick, rest_KM: np.ndarray, moved_KM: np.ndarray) -> np.ndarray:
     """No single sample moves a machine's usual place far: its clock may be early, and all others follow in the next row."""
-    limit_KM = np.float32(_ONE_SAMPLE_Z) * yardstick.unit_KM
+    limit_KM = np.float32(_N.one_sample_z) * yardstick.unit_KM
     limit_KM[moved_KM] = np.inf
     bounded_KM = np.minimum(rest_KM, limit_KM)
     np.negative(limit_KM, out=limit_KM)
@@ -237,11 +253,11 @@ def _learn_spread(yardstick: Yardstick, gain_KM: np.ndarray, early_KM: np.ndarra
     """A far value moves the usual size by a bounded step only, except in the first looks. whole: no smoothed distance is unknown."""
     spread_KM = yardstick.spread_KM
     size_KM = np.abs(yardstick.smooth_KM)
-    size_KM *= np.float32(1.25)  # a normal deviate's mean size is 0.8 of its standard deviation
+    size_KM *= np.float32(_N.deviate)  # a normal deviate's mean size is 0.8 of its standard deviation
     if not whole:
         size_KM = np.where(np.isnan(size_KM), spread_KM, size_KM)
-    bounded_KM = np.float32(4.0) * spread_KM
-    bounded_KM += np.float32(1e-3)
+    bounded_KM = np.float32(_N.bounded) * spread_KM
+    bounded_KM += np.float32(_N.least_step)
     np.minimum(size_KM, bounded_KM, out=bounded_KM)
     if early_KM is not None:
         bounded_KM = np.where(early_KM, size_KM, bounded_KM)

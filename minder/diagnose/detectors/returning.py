@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import STOOD, Phase, Phases
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.score import ScoreState
@@ -26,15 +27,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Returning", "ReturningState"]
 
+
+@dataclass(frozen=True, slots=True)
+class ReturningNumbers:
+    """Section [returning] of detector.toml: what each number is stands there."""
+
+    long_s: float
+    takes_s: float
+    writes_s: float
+    at_work: float
+    sure_s: float
+    sure_intervals: float
+    most: float
+    before_s: float
+    before_intervals: float
+    half: float
+
+
+_N = numbers("returning", ReturningNumbers)
+
 _STOOD = ("waits_M", "works_since_M", "all_stand_since_s")
 _RESTED = ("rests_on_M", "rest_since_s", "idled", "all_left_s", "at_most_s")
-_LONG_S = 40.0  # a checkpoint is shorter
-_TAKES_S = 150.0  # from the first one at work to the last
-_WRITES_S = 60.0  # after a checkpoint, from the first one that is done to the last
-_HALF = 0.5  # share of the fall of a rest: who has fallen by more rests
-_AT_WORK = -0.25  # scaled: whose activity is no lower on average works
-_SURE_S, _SURE_INTERVALS = 5.0, 1.0  # and for so long: what one sample shows may be noise
-_MOST = 0.5  # share of the machines that are heard: if more stand, the job does
 
 
 @dataclass(slots=True)
@@ -75,17 +88,17 @@ class Returning(Stage):
             return None
         fall_M = self.phases.rest_M(traits, scaled_KM)
         told_M = ~np.isnan(fall_M) & ~seen.silent_M
-        rests_M = told_M & (fall_M > _HALF)
+        rests_M = told_M & (fall_M > _N.half)
         # before they idle; after it spinning ones may look like it, where only power or SM activity shows
-        most_rest = self.state.idled == 0.0 and np.count_nonzero(rests_M) > _MOST * np.count_nonzero(told_M)
+        most_rest = self.state.idled == 0.0 and np.count_nonzero(rests_M) > _N.most * np.count_nonzero(told_M)
         if phase.idle or (phase.stalled and most_rest):
             since_s = time_s if isnan(since_s) else since_s
-            is_long = phase.idle and phase.idle_s >= _LONG_S
+            is_long = phase.idle and phase.idle_s >= _N.long_s
             self.state.rests_on_M = np.maximum(self.state.rests_on_M, rests_M | (seen.silent_M & is_long))
             self.state.rest_since_s = since_s
             self.state.idled = max(float(phase.idle), self.state.idled)
             self.state.all_left_s = np.nan
-            self.state.at_most_s = _TAKES_S if is_long else max(_WRITES_S, self.state.at_most_s)
+            self.state.at_most_s = _N.takes_s if is_long else max(_N.writes_s, self.state.at_most_s)
             return None
         if isnan(since_s):
             return None
@@ -94,12 +107,12 @@ class Returning(Stage):
                 return None  # nothing is known, and nothing forgotten
             self.state.all_left_s = time_s
         at_most_s = self.state.at_most_s
-        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_s > _WRITES_S))
+        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_s > _N.writes_s))
         if not on_M.any() or time_s - self.state.all_left_s > at_most_s:
             self.state.forget(*_RESTED)
             return None
         self.state.rests_on_M = on_M.astype(np.float64)
-        was_odd_M = self.score.since_M < since_s - max(2.0, 1.2 * seen.interval_s)
+        was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * seen.interval_s)
         return np.asarray(on_M & ~was_odd_M)
 
     def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
@@ -113,21 +126,21 @@ class Returning(Stage):
             return None  # all is silent: nothing is known, and nothing forgotten
         level_M = np.nan_to_num(level_KM).sum(axis=0) / np.maximum(1, (~np.isnan(level_KM)).sum(axis=0))
         stands_M = heard_M & (level_M < STOOD)
-        all_stand = bool(np.count_nonzero(stands_M) > _MOST * np.count_nonzero(heard_M))
+        all_stand = bool(np.count_nonzero(stands_M) > _N.most * np.count_nonzero(heard_M))
         if isnan(since_s):
             if not all_stand:
                 return None
             self.state.all_stand_since_s = time_s
             since_s = time_s
-        works_M = heard_M & (level_M > _AT_WORK)
+        works_M = heard_M & (level_M > _N.at_work)
         began_M = works_M & np.isnan(self.state.works_since_M) & (self.state.waits_M > 0.0)
         works_since_M = np.where(stands_M, np.nan, np.where(began_M, time_s, self.state.works_since_M))
-        back_M = time_s - works_since_M >= max(_SURE_S, _SURE_INTERVALS * seen.interval_s)
+        back_M = time_s - works_since_M >= max(_N.sure_s, _N.sure_intervals * seen.interval_s)
         waits_M = ((self.state.waits_M > 0.0) | (all_stand & ~works_M)) & ~back_M
         first_s = float(np.nanmin(works_since_M)) if (works_since_M == works_since_M).any() else time_s
-        over = not all_stand and first_s - since_s < _LONG_S
-        if over or not waits_M.any() or (back_M.any() and time_s - first_s > _TAKES_S):
+        over = not all_stand and first_s - since_s < _N.long_s
+        if over or not waits_M.any() or (back_M.any() and time_s - first_s > _N.takes_s):
             self.state.forget(*_STOOD)
             return None
         self.state.works_since_M, self.state.waits_M = works_since_M, waits_M.astype(np.float64)
-        return waits_M if back_M.any() and first_s - since_s >= _LONG_S else None
+        return waits_M if back_M.any() and first_s - since_s >= _N.long_s else None

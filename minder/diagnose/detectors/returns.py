@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhaseState
 from minder.diagnose.detectors.presence import PresenceState, Seen
 from minder.diagnose.detectors.stage import Stage
@@ -30,15 +31,29 @@ if TYPE_CHECKING:
 
 __all__ = ["LIMIT", "Returns", "ReturnsState"]
 
-LIMIT = 2.3  # three times within five minutes, four within eight
-_FORGET_S = 600.0
-_AGAIN_S, _AGAIN_INTERVALS = 15.0, 1.5  # after so long without a sign another one is another time
-_RESTS, _ALL_REST = 0.45, 0.2  # scaled: fall below the usual level of a machine that rests, and of the common level
-_RESTED_S = 120.0  # a clock is hardly farther off
-_LAG_ROWS = 1.0  # after so many every machine's sample is of the rest
-_FELT = -0.3  # scaled: so far something that the GPUs do, or send, has fallen for all where they wait
-_FEW = 0.02  # of the machines, or one: who rests with more is no one that all wait for
-_SHARE, _SECOND = 0.5, 0.5  # share of all signs that one machine shows at least; share of its own that any other one does at most
+
+@dataclass(frozen=True, slots=True)
+class ReturnsNumbers:
+    """Section [returns] of detector.toml: what each number is stands there."""
+
+    limit: float
+    forget_s: float
+    again_s: float
+    again_intervals: float
+    rests: float
+    all_rest: float
+    rested_s: float
+    lag_rows: float
+    felt: float
+    few: float
+    share: float
+    second: float
+    forgotten: float
+
+
+_N = numbers("returns", ReturnsNumbers)
+LIMIT = _N.limit
+
 _DOWNS = "link_downs_total"
 
 
@@ -75,13 +90,13 @@ class Returns(Stage):
                 continue
             shows_M &= ~seen.silent_M
             x = np.flatnonzero(shows_M)
-            again_s = max(_AGAIN_S, _AGAIN_INTERVALS * seen.interval_s)
+            again_s = max(_N.again_s, _N.again_intervals * seen.interval_s)
             self.state.returns_M[x] += time_s - self.state.sign_s_M[x] >= again_s
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
         returns_M = self.state.returns_M
         if returns_M.any():
-            kept_M = returns_M * np.exp(-seen.gap_s / _FORGET_S)
-            self.state.returns_M = np.where(kept_M > 0.1, kept_M, 0.0)
+            kept_M = returns_M * np.exp(-seen.gap_s / _N.forget_s)
+            self.state.returns_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
 
     def returned_x(self) -> np.ndarray:
         """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
@@ -91,7 +106,7 @@ class Returns(Stage):
             return none_x
         first = int(np.argmax(returns_M))
         second = float(np.delete(returns_M, first).max())
-        alone = second <= _SECOND * returns_M[first] and returns_M[first] >= _SHARE * returns_M.sum()
+        alone = second <= _N.second * returns_M[first] and returns_M[first] >= _N.share * returns_M.sum()
         return np.array([first]) if alone else none_x
 
     def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
@@ -100,21 +115,21 @@ class Returns(Stage):
         if not known:
             return -1, None
         k = known[0]
-        if phase.idle or not self.phases.common_K[k] - self.phases.center_K[k] < _ALL_REST:
+        if phase.idle or not self.phases.common_K[k] - self.phases.center_K[k] < _N.all_rest:
             self.state.all_rested_s = time_s
             self.state.all_rest_rows = self.state.all_rest_rows + 1.0
-            if self.state.all_rest_rows > _LAG_ROWS and self.state.returns_M.any():
-                self.state.returns_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _ALL_REST, 0.0, self.state.returns_M)
+            if self.state.all_rest_rows > _N.lag_rows and self.state.returns_M.any():
+                self.state.returns_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _N.all_rest, 0.0, self.state.returns_M)
             return k, None
         self.state.all_rest_rows = 0.0
-        if time_s - self.state.all_rested_s <= _RESTED_S or self.phases.common_n_K[k] < _RESTED_S:
+        if time_s - self.state.all_rested_s <= _N.rested_s or self.phases.common_n_K[k] < _N.rested_s:
             return k, None
         with np.errstate(invalid="ignore"):
-            rests_M = self.phases.common_K[k] - scaled_KM[k] > _RESTS
-            if not rests_M.any() or np.count_nonzero(rests_M) > max(1.0, _FEW * len(rests_M)):
+            rests_M = self.phases.common_K[k] - scaled_KM[k] > _N.rests
+            if not rests_M.any() or np.count_nonzero(rests_M) > max(1.0, _N.few * len(rests_M)):
                 return k, None
             does_K = traits.works_K1[:, 0] & traits.activity_K
-            felt = (self.phases.center_K[does_K] - self.phases.common_K[does_K] < _FELT).any()
+            felt = (self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any()
         return k, rests_M if felt else None
 
     def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:

@@ -6,12 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.state import State, per
 
 __all__ = ["CALM", "SUSPICIOUS", "ScoreState"]
 
-CALM = 0.35  # strength below which evidence leaks
-SUSPICIOUS = 1 / 3  # of what convicts: from there on a machine teaches nothing of what is usual
+
+@dataclass(frozen=True, slots=True)
+class ScoreNumbers:
+    """Section [score] of detector.toml: what each number is stands there."""
+
+    calm: float
+    suspicious: float
+
+
+_N = numbers("score", ScoreNumbers)
+CALM = _N.calm
+SUSPICIOUS = _N.suspicious
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.evidence import family_evidence, loneliness, loud_metrics, shown, summed
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import Presence, Seen
 from minder.diagnose.detectors.score import ScoreState
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Speaking", "Strength", "waited_M"]
 
+
+@dataclass(frozen=True, slots=True)
+class StrengthNumbers:
+    """Section [strength] of detector.toml: what each number is stands there."""
+
+    network: float
+    lone: float
+    plainly_felt: float
+    host: float
+    reaches: float
+
+
+_N = numbers("strength", StrengthNumbers)
 _NETWORK = ("fabric", "congestion", "tcp")
 
 
@@ -66,12 +80,12 @@ class Speaking(Stage):
         families_FX = family_evidence(traits, deviants.counted_KX, falls_KX)
         reaching_X, network_X = (summed(traits, families_FX, names) for names in (REACHING, _NETWORK))
         total_X = families_FX.sum(axis=0)
-        found.network_M[x] = network_X > 0.9 * total_X
+        found.network_M[x] = network_X > _N.network * total_X
         heard_X = reaching_X + np.minimum(total_X - reaching_X, reaching_X)  # the host's own signs confirm, they do not carry
         loud_KX = loud_metrics(traits, deviants.counted_KX)
         found.lone_M[x], found.shown_M[x] = loneliness(families_FX), shown(traits, loud_KX, deviants.shown_KX, falls_KX)
         found.told_s_M[x] = self.presence.told_s(row.seen, x, loud_KX & (deviants.counted_KX > 0.0))
-        found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
+        found.single_M[x] = (found.lone_M[x] > _N.lone) & (np.count_nonzero(loud_KX, axis=0) == 1)
         found.clear_M[x] = np.minimum(reaching_X, 1.0) * found.shown_M[x]
         suffers_X = deviants.suffering_X(row.phase)
         since_X = np.where(np.isnan(self.score.since_M[x]), row.time_s, self.score.since_M[x])
@@ -79,9 +93,9 @@ class Speaking(Stage):
         if row.afterwards_X is not None:
             joined_X &= ~row.afterwards_X
         boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers_X * np.where(joined_X, config.effect_boost, 1.0))
-        limit_X = np.where(joined_X & (suffers_X > 0.5), config.most, config.most_alone)
-        alone_X = np.where(joined_X, 0.5 * row.phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training is slowed
-        found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > 0.1, heard_X * boost_X, 0.0), alone_X), limit_X)
+        limit_X = np.where(joined_X & (suffers_X > _N.plainly_felt), config.most, config.most_alone)
+        alone_X = np.where(joined_X, _N.host * row.phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training is slowed
+        found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > _N.reaches, heard_X * boost_X, 0.0), alone_X), limit_X)
 
 
 def waited_M(strength: Strength, seen: Seen) -> np.ndarray:
