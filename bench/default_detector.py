@@ -70,14 +70,14 @@ def columns_of(kind: str, seed: int) -> tuple[Any, tuple[str, ...]]:
 
 def judge_generated(job: tuple[str, int]) -> Case:
     kind, seed = job
-    window, stages, truth, nuisances = _generated(kind, seed)
+    window, stages, truth, nuisances = generated(kind, seed)
     started = time.process_time()
     judge = Judge([TelemetryRule(DefaultDetector(stages))])
     found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
     return _case(truth, found, len(window.machines), nuisances, started)
 
 
-def _generated(kind: str, seed: int) -> tuple[Window, dict[str, object], Truth, tuple[str, ...]]:
+def generated(kind: str, seed: int) -> tuple[Window, dict[str, object], Truth, tuple[str, ...]]:
     """One generated recording, from the folder in MINDER_BENCH_CACHE if it was made before."""
     folder = os.environ.get("MINDER_BENCH_CACHE")
     path = Path(folder) / f"{kind}-{seed}.pickle" if folder else None

@@ -7,37 +7,40 @@ import json
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.clocks import FIELDS, Clocks
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.clocks import Activity, Clocks
+from minder.diagnose.detectors.deviants import Stages
 from minder.diagnose.detectors.peers import Ordered
+from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.row import Layout, Row
 from minder.diagnose.detectors.traits import TraitTable
+from tests.detectors.one_stage import one_stage
 
 METRICS = ("rdma_throughput_bytes_per_second", "nvlink_bandwidth_bytes_per_second")
 MACHINES = tuple(f"node-{m}" for m in range(6))
 
 
 class Site:
-    """Clocks with the memory they work on."""
+    """Clocks of a job of one stage."""
 
     def __init__(self) -> None:
-        self.memory = Memory(dict(FIELDS))
-        self.memory.follow(MACHINES, METRICS)
-        self.clocks = Clocks(self.memory)
-        self.clocks.follow(TraitTable(METRICS), [np.arange(len(MACHINES))])
+        self.clocks, self._activity = one_stage(Clocks, MACHINES, METRICS), Activity()
+        self._layout = Layout(MACHINES, TraitTable(METRICS), Stages.of([None] * len(MACHINES)), 3.0, 0.4)
+        self.clocks.follow(self._layout)
 
     def feed(self, rows_TKM: np.ndarray, gap_s: float = 1.0) -> np.ndarray:
         """(T, K, M): distances at the offsets."""
-        found = []
-        for scaled_KM in rows_TKM:
-            ordered = Ordered(scaled_KM)
-            distances = {"all": ordered.distance_KM()}
-            self.clocks.observe(scaled_KM, ordered.median_K(), gap_s)
-            self.clocks.align(distances, scaled_KM)
-            found.append(distances["all"])
+        found, every_M = [], np.ones(len(MACHINES), dtype=bool)
+        for t, scaled_KM in enumerate(rows_TKM):
+            row, ordered = Row(self._layout, gap_s * t, scaled_KM, every_M), Ordered(scaled_KM)
+            row.seen = Seen(None, every_M, gap_s, gap_s, 0.0 * every_M, gap_s * every_M, ~every_M, False, 0.0 * scaled_KM, ~every_M)
+            row.scaled_KM, row.center_K, row.distances = scaled_KM, ordered.median_K(), {"all": ordered.distance_KM()}
+            self._activity.update(row)
+            self.clocks.update(row)
+            found.append(row.distances["all"])
         return np.stack(found)
 
     def off_M(self) -> list[float]:
-        return [float(value) for value in self.memory["clock_off_M"]]
+        return [float(value) for value in self.clocks.state.off_M]
 
 
 def checkpoints(late_rows: int, rows: int = 700) -> np.ndarray:
@@ -85,7 +88,6 @@ def test_what_is_known_of_clocks_is_saved_and_restored() -> None:
     rows_TKM = checkpoints(-9)
     site, other = Site(), Site()
     site.feed(rows_TKM[:500])
-    other.memory.load(json.loads(json.dumps(site.memory.state())))
-    other.clocks.load(json.loads(json.dumps(site.clocks.state())))
+    other.clocks.state.load(json.loads(json.dumps(site.clocks.state.record())), len(METRICS), len(MACHINES))
     np.testing.assert_array_equal(site.feed(rows_TKM[500:]), other.feed(rows_TKM[500:]))
     assert site.off_M() == other.off_M() != [0.0] * 6

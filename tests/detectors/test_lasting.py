@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.detectors.lasting import FIELDS, follow_lasting
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.lasting import Lasting
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import rows_of
 from minder.model.evidence import Verdict
 from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.one_stage import one_stage
 
 METRICS = ("gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
 MACHINES, ROWS, INTERVAL_S = 12, 260, 5.0
@@ -62,18 +62,17 @@ def test_a_page_cache_that_shrank_is_nobodys_fault_however_long_it_lasts() -> No
     assert told(factors_TMK) == []
 
 
-def follow(memory: Memory, clear: list[float], news: list[float], rows: int = 1) -> list[float]:
+def follow(lasting: Lasting, clear: list[float], news: list[float], rows: int = 1) -> list[float]:
     for _ in range(rows):
-        follow_lasting(memory, np.array(clear), np.array(news), 7.5)
-    return np.round(memory["lasted_s_M"], 1).tolist()  # type: ignore[no-any-return]
+        lasting.follow_lasting(np.array(clear), np.array(news), 7.5)
+    return np.round(lasting.state.lasted_s_M, 1).tolist()  # type: ignore[no-any-return]
 
 
 def test_seconds_count_for_one_alone_that_has_news() -> None:
-    memory = Memory(FIELDS)
-    memory.follow(["a", "b", "c"], [])
-    assert follow(memory, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=10) == [50.0, 0.0, 0.0]
-    assert follow(memory, [0.9, 0.0, 0.0], [0.0, 5.0, 5.0]) == [50.0, 0.0, 0.0]  # no news of it
-    assert follow(memory, [0.9, 0.0, 0.0], [60.0, 5.0, 5.0]) == [57.5, 0.0, 0.0]  # late news say no more than timely ones
-    assert follow(memory, [0.9, 0.9, 0.0], [5.0, 5.0, 5.0], rows=40)[1] == 0.0
-    assert follow(memory, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=100)[0] == 300.0
-    assert follow(memory, [0.0, 0.0, 0.0], [5.0, 5.0, 5.0], rows=36)[0] < 20.0  # three minutes later
+    lasting = one_stage(Lasting, ["a", "b", "c"], [])
+    assert follow(lasting, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=10) == [50.0, 0.0, 0.0]
+    assert follow(lasting, [0.9, 0.0, 0.0], [0.0, 5.0, 5.0]) == [50.0, 0.0, 0.0]  # no news of it
+    assert follow(lasting, [0.9, 0.0, 0.0], [60.0, 5.0, 5.0]) == [57.5, 0.0, 0.0]  # late news say no more than timely ones
+    assert follow(lasting, [0.9, 0.9, 0.0], [5.0, 5.0, 5.0], rows=40)[1] == 0.0
+    assert follow(lasting, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=100)[0] == 300.0
+    assert follow(lasting, [0.0, 0.0, 0.0], [5.0, 5.0, 5.0], rows=36)[0] < 20.0  # three minutes later

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors import reference
 from minder.diagnose.detectors.deviants import Deviants
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.onset import FIELDS, turned_odd
+from minder.diagnose.detectors.onset import Onset
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.presence import Seen
+from tests.detectors.one_stage import one_stage
 
 NOW_S = 500.0
 
 
 def turned(
     slow: float = 0.0, since_move_s: float = 80.0, stood_s: float = 80.0, heard_s: float = 5.0, idle: bool = False, since: float = np.nan
-) -> tuple[float, bool]:
+) -> bool:
     """One of two machines is odd in this row: its newest sample of one metric is 0.8 below its peers'. Scrapes of 5 s."""
-    memory = Memory({**FIELDS, **reference.FIELDS, "since_M": ("M", np.nan)})
-    memory.follow(["a", "b"], ["cpu_usage_ratio"])
-    memory["all_slow_smooth_KM"] = np.array([[0.0, slow]], dtype=np.float32)
-    memory["since_M"] = np.array([np.nan, since])
+    onset = one_stage(Onset, ["a", "b"], ["cpu_usage_ratio"])
+    onset.reference.all_slow.smooth_KM = np.array([[0.0, slow]], dtype=np.float32)
+    onset.score.since_M = np.array([np.nan, since])
     one = np.ones((1, 1))
-    deviants = Deviants(np.array([1]), -9.0 * one, one, np.array([True]), -0.8 * one, -0.8 * one, one)
+    deviants = replace(Deviants.none(1), machines_X=np.array([1]), counted_KX=one, newest_KX=-0.8 * one)
     phase = Phase(False, idle, 0.0, False, 1.0, NOW_S - stood_s, np.array([-1.0]), stalled=True)
     phase.since_move_s, phase.stands_since_s = since_move_s, NOW_S - stood_s
     nobody_M = np.zeros(2, dtype=bool)
     seen = Seen(None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)), ~nobody_M & nobody_M)
-    (since_s,), (afterwards,) = turned_odd(memory, deviants, phase, seen, NOW_S)
-    return float(since_s), bool(afterwards)
+    return bool(onset.turned_odd(deviants, phase, seen, NOW_S)[0])
 
 
 def test_a_plain_fall_among_peers_that_have_long_been_standing_came_afterwards() -> None:
-    assert turned() == (NOW_S, True)
+    assert turned()
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,8 @@ def test_a_plain_fall_among_peers_that_have_long_been_standing_came_afterwards()
     ],
 )
 def test_what_may_have_begun_with_the_standstill_or_before_did_not(otherwise: dict[str, float]) -> None:
-    assert turned(**otherwise) == (NOW_S, False)  # type: ignore[arg-type]
+    assert not turned(**otherwise)  # type: ignore[arg-type]
 
 
 def test_who_is_odd_already_is_not_dated_anew() -> None:
-    assert turned(since=430.0) == (430.0, False)
+    assert not turned(since=430.0)

@@ -8,13 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minder.diagnose.detectors import out_of_step, phases, presence
 from minder.diagnose.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
 from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.out_of_step import expected_late_M, in_step
+from minder.diagnose.detectors.out_of_step import OutOfStep
 from minder.diagnose.detectors.peers import Ordered
-from minder.diagnose.detectors.phases import FIELDS, follow_phase, learn_common
+from minder.diagnose.detectors.phases import Phases
+from minder.diagnose.detectors.presence import Presence
 from minder.diagnose.detectors.traits import TraitTable, trait_of
+from tests.detectors.one_stage import one_stage
 
 VALUES = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_size=1, max_size=9)
 
@@ -91,14 +92,13 @@ def test_a_metric_that_says_much_less_than_the_loudest_is_not_heard_beside_it() 
 
 def _stuck(values_T: list[float]) -> bool:
     """Whether the last of one machine's values is taken for stuck, beside three lively machines."""
-    memory = Memory(presence.FIELDS)
-    memory.follow(("a", "b", "c", "d"), ("gpu_power_draw_watts",))
+    presence = one_stage(Presence, ("a", "b", "c", "d"), ("gpu_power_draw_watts",))
     traits = TraitTable(("gpu_power_draw_watts",))
     rng = np.random.default_rng(1)
     usable = True
     for t, value in enumerate(values_T):
         raw_KM = np.array([[value, *rng.normal(500, 10, 3)]])
-        usable_KM = presence.observe_row(memory, traits, float(t), raw_KM, np.ones(4, dtype=bool)).usable_KM
+        usable_KM = presence.observe_row(traits, float(t), raw_KM, np.ones(4, dtype=bool)).usable_KM
         usable = usable_KM is None or bool(usable_KM[0, 0])
     return not usable
 
@@ -111,13 +111,13 @@ def test_a_sensor_that_repeats_itself_among_lively_ones_is_stuck() -> None:
 
 
 def _picks_up(power_T: list[float], duty_T: list[float]) -> bool:
-    memory, traits = Memory(FIELDS), TraitTable(("gpu_power_draw_watts", "gpu_duty_cycle_ratio"))
-    memory.follow((), traits.metrics)
+    traits = TraitTable(("gpu_power_draw_watts", "gpu_duty_cycle_ratio"))
+    phases = one_stage(Phases, (), traits.metrics)
     found = False
     for row, pair in enumerate(zip(power_T, duty_T, strict=True)):
         center_K = traits.scale(np.array(pair, dtype=np.float32).reshape(2, 1))[:, 0]
-        phase = follow_phase(memory, traits, 5.0 * row, center_K, (5.0, 5.0))
-        learn_common(memory, center_K, 5.0, phase)
+        phase = phases.follow_phase(traits, 5.0 * row, center_K, (5.0, 5.0))
+        phases.learn_common(center_K, 5.0, phase)
         found |= phase.picks_up
     return found
 
@@ -133,12 +133,11 @@ def test_only_work_that_lasts_after_a_rest_is_a_start() -> None:
 def moving_rows(levels: list[float], interval_s: float) -> list[int]:
     """Rows in which the common level of power is said to be on its way."""
     traits = TraitTable(("gpu_power_draw_watts",))
-    memory = Memory(FIELDS)
-    memory.follow(("a", "b"), traits.metrics)
+    phases = one_stage(Phases, ("a", "b"), traits.metrics)
     found = []
     for row, level in enumerate([0.0] * 40 + levels):
-        phase = follow_phase(memory, traits, row * interval_s, np.array([level]), (interval_s, interval_s))
-        learn_common(memory, np.array([level]), interval_s, phase)
+        phase = phases.follow_phase(traits, row * interval_s, np.array([level]), (interval_s, interval_s))
+        phases.learn_common(np.array([level]), interval_s, phase)
         if phase.moving:
             found.append(row - 40)
     return found
@@ -176,19 +175,18 @@ def test_each_metric_is_scaled_by_its_own_rule() -> None:
     assert found_KM.tobytes() == plain_KM.tobytes()
 
 
-def _steps(odd_s: range, move_s: float, until_s: int = 60) -> tuple[list[float], Memory]:
+def _steps(odd_s: range, move_s: float, until_s: int = 60) -> tuple[list[float], OutOfStep]:
     """Score by second of one machine that gathers 5 a second while it is odd; all others moved at move_s."""
-    memory = Memory({**phases.FIELDS, **out_of_step.FIELDS})
-    memory.follow(("a",), ())
+    stage = one_stage(OutOfStep, ("a",), ())
     score_M, scores = np.zeros(1), []
     for t in range(until_s):
         if t == move_s:
-            memory.set_number("moving_since_s", move_s)
+            stage.phases.moving_since_s = move_s
         total_M = np.array([1.0 if t in odd_s else 0.0])
-        score_M, _ = in_step(memory, total_M, score_M, np.array([True]), (float(t), 1.0, 0.3))
+        score_M, _ = stage.in_step(total_M, score_M, np.array([True]), (float(t), 1.0, 0.3))
         score_M = score_M + 5.0 * total_M
         scores.append(float(score_M[0]))
-    return scores, memory
+    return scores, stage
 
 
 def test_what_is_gathered_out_of_step_is_forgotten() -> None:
@@ -200,9 +198,9 @@ def test_what_is_gathered_out_of_step_is_forgotten() -> None:
 
 
 def test_who_followed_late_is_expected_to_be_late_again() -> None:
-    memory = _steps(range(20, 27), 20.0)[1]
-    assert memory["late_by_M"].tolist() == [7.0]
-    memory.set_number("moving_since_s", 80.0)
-    memory["odd_from_M"] = np.array([81.0])
-    assert expected_late_M(memory, 88.0, 1.0).tolist() == [True]
-    assert expected_late_M(memory, 95.0, 1.0).tolist() == [False]
+    stage = _steps(range(20, 27), 20.0)[1]
+    assert stage.state.late_by_M.tolist() == [7.0]
+    stage.phases.moving_since_s = 80.0
+    stage.state.odd_from_M = np.array([81.0])
+    assert stage.expected_late_M(88.0, 1.0).tolist() == [True]
+    assert stage.expected_late_M(95.0, 1.0).tolist() == [False]

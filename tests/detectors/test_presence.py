@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.presence import FIELDS, observe_row, told_s
+from minder.diagnose.detectors.presence import Presence
 from minder.diagnose.detectors.traits import TraitTable
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
@@ -15,6 +14,7 @@ from minder.ingest.windows import rows_of
 from minder.model.evidence import Verdict
 from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.one_stage import one_stage
 
 METRICS = ("cpu_usage_ratio", "gpu_sm_activity_ratio")
 NAMES = ("cpu_usage_ratio", "gpu_duty_cycle_ratio", "gpu_sm_activity_ratio", "gpu_power_draw_watts", "rdma_throughput_bytes_per_second")
@@ -22,8 +22,7 @@ LEVELS = np.array([0.4, 0.95, 0.6, 500.0, 2e10])
 
 
 def test_a_metric_with_an_exporter_of_its_own_speaks_when_that_is_scraped_and_for_as_long() -> None:
-    memory, traits = Memory(FIELDS), TraitTable(METRICS)
-    memory.follow(("a", "b"), METRICS)
+    presence, traits = one_stage(Presence, ("a", "b"), METRICS), TraitTable(METRICS)
     rng = np.random.default_rng(0)
     both = np.array([0, 1])
     gpu = np.array([[False, False], [True, True]])
@@ -31,12 +30,12 @@ def test_a_metric_with_an_exporter_of_its_own_speaks_when_that_is_scraped_and_fo
     for t in range(200):
         raw_KM = rng.uniform(0.3, 0.5, (2, 2)).astype(np.float32)
         if t % 10:
-            raw_KM[1] = memory["last_KM"][1]
-        seen = observe_row(memory, traits, float(t), raw_KM, np.array([True, True]))
-        told.append(told_s(memory, seen, both, gpu))
+            raw_KM[1] = presence.state.last_KM[1]
+        seen = presence.observe_row(traits, float(t), raw_KM, np.array([True, True]))
+        told.append(presence.told_s(seen, both, gpu))
     assert [float(row[0]) for row in told[180:200]] == [10.0, *[0.0] * 9] * 2
     for others in (~gpu, np.ones_like(gpu), np.zeros_like(gpu)):  # the host's come with every row; of silence nothing is said
-        assert np.isnan(told_s(memory, seen, both, others)).all()
+        assert np.isnan(presence.told_s(seen, both, others)).all()
 
 
 def accused(values_TMK: np.ndarray) -> list[Verdict]:

@@ -5,26 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.standstill import standstill_z
+from minder.diagnose.detectors.standstill import Standstill
 from minder.diagnose.detectors.traits import TraitTable
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import rows_of
 from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.one_stage import one_stage
 
 METRICS = ("gpu_duty_cycle_ratio", "gpu_temperature_celsius")
 
 
-def memory_of(less: list[float], standing: list[float]) -> Memory:
+def standstill_of(less: list[float], standing: list[float]) -> Standstill:
     """Machines of which the first metric is so far from their peers, and stands there usually."""
-    memory = Memory({"all_quick_smooth_KM": ("KM", np.nan), "standing_KM": ("KM", 0.0)})
-    memory.follow([f"m{m}" for m in range(len(less))], METRICS)
-    memory["all_quick_smooth_KM"] = np.array([less, [9.0] + [0.0] * (len(less) - 1)])
-    memory["standing_KM"] = np.array([standing, [0.0] * len(less)])
-    return memory
+    made = one_stage(Standstill, [f"m{m}" for m in range(len(less))], METRICS)
+    made.reference.all_quick.smooth_KM = np.array([less, [9.0] + [0.0] * (len(less) - 1)])
+    made.reference.standing_KM = np.array([standing, [0.0] * len(less)])
+    return made
 
 
 def standing(lasting: float = 1.0, stalled: bool = True) -> Phase:
@@ -33,34 +32,34 @@ def standing(lasting: float = 1.0, stalled: bool = True) -> Phase:
 
 def test_who_differs_with_and_without_its_offset_stands_out_once_the_training_stands() -> None:
     traits = TraitTable(METRICS)
-    memory = memory_of([-1.2, 0.05, -0.02, 0.0, 0.03, 0.02], [-0.3, 0.1, 0.0, 0.0, -0.1, 0.05])
-    z_KM = standstill_z(memory, traits, standing())
+    stage = standstill_of([-1.2, 0.05, -0.02, 0.0, 0.03, 0.02], [-0.3, 0.1, 0.0, 0.0, -0.1, 0.05])
+    z_KM = stage.standstill_z(traits, standing())
     assert z_KM is not None
     assert z_KM[0, 0] < -5.0
     assert (z_KM[0, 1:] == 0.0).all()
     assert (z_KM[1] == 0.0).all()  # a warmer slot is no plain change
-    half_KM = standstill_z(memory, traits, standing(lasting=0.5))
+    half_KM = stage.standstill_z(traits, standing(lasting=0.5))
     assert half_KM is not None
     assert np.isclose(half_KM[0, 0], 0.5 * z_KM[0, 0])
 
 
 def test_neither_other_hardware_nor_an_offset_learned_wrong_stands_out() -> None:
     traits = TraitTable(METRICS)
-    other_hardware = memory_of([0.02, 0.05, -0.02, 0.0, 0.03, 0.02], [-1.2, 0.1, 0.0, 0.0, -0.1, 0.05])
-    learned_wrong = memory_of([-1.2, 0.05, -0.02, 0.0, 0.03, 0.02], [1.2, 0.1, 0.0, 0.0, -0.1, 0.05])
-    for memory in (other_hardware, learned_wrong):
-        z_KM = standstill_z(memory, traits, standing())
+    other_hardware = standstill_of([0.02, 0.05, -0.02, 0.0, 0.03, 0.02], [-1.2, 0.1, 0.0, 0.0, -0.1, 0.05])
+    learned_wrong = standstill_of([-1.2, 0.05, -0.02, 0.0, 0.03, 0.02], [1.2, 0.1, 0.0, 0.0, -0.1, 0.05])
+    for stage in (other_hardware, learned_wrong):
+        z_KM = stage.standstill_z(traits, standing())
         assert z_KM is not None
         assert (z_KM == 0.0).all()
 
 
 def test_nothing_is_said_while_the_training_runs_or_three_machines_are_all_there_are() -> None:
     traits = TraitTable(METRICS)
-    memory = memory_of([-1.2, 0.0, 0.0, 0.0], [0.0] * 4)
-    assert standstill_z(memory, traits, standing(stalled=False)) is None
-    assert standstill_z(memory, traits, standing(lasting=0.0)) is None
-    assert standstill_z(memory_of([-1.2, 0.0, 0.0], [0.0] * 3), traits, standing()) is None
-    missing_KM = standstill_z(memory_of([-1.2, 0.0, 0.0, np.nan], [0.0] * 4), traits, standing())
+    stage = standstill_of([-1.2, 0.0, 0.0, 0.0], [0.0] * 4)
+    assert stage.standstill_z(traits, standing(stalled=False)) is None
+    assert stage.standstill_z(traits, standing(lasting=0.0)) is None
+    assert standstill_of([-1.2, 0.0, 0.0], [0.0] * 3).standstill_z(traits, standing()) is None
+    missing_KM = standstill_of([-1.2, 0.0, 0.0, np.nan], [0.0] * 4).standstill_z(traits, standing())
     assert missing_KM is not None
     assert (missing_KM == 0.0).all()
 

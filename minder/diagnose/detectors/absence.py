@@ -9,55 +9,119 @@ are heard for the first time as fall silent, within minutes, the job was started
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.phases import STOOD, Phase
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import STOOD, Phase, PhaseState
+from minder.diagnose.detectors.presence import PresenceState, Seen
+from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.score import CALM
+from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
 
-__all__ = ["absence_M", "at_once_s"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-_SAYS = 2.5  # what the silence of a machine says whose peers have stalled: more than two families do
-_EARLIER_INTERVALS, _EARLIER_S, _LATER_S = 2.0, 5.0, 75.0  # the peers stall at most so long before and after its last sample
-_SAYS_LATE = 1.5  # what it says that fell silent longer before the stall,
-_EARLY_S, _STANDS_S = 240.0, 90.0  # at most by so much, once the stall has lasted so long and no other machine is odd
-_EXCHANGE_S = 300.0  # a start takes minutes
-_RESTS_S = 90.0  # a rest of all that lasts longer may be a stall: GPUs that wait for a lost machine are idle on some sites
-_WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
-_COMPUTING, _AS_EVER = 2, -0.1  # measures of what GPUs compute, at least; scaled: a fall of less is none
-_FEW_AT_WORK = 0.05  # of the machines: a stuck sensor or two
+__all__ = ["Absence", "at_once_s"]
 
 
-def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
-    """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
-    none_M = np.zeros(len(seen.silent_M))
-    if seen.outage or phase.effect < 0.5 or not phase.stalled or (phase.idle and phase.idle_s <= _RESTS_S):
-        return none_M
-    fell_silent_M = time_s - seen.silence_M
-    together_M = np.zeros(len(fell_silent_M), dtype=bool)
-    rests_since_s = time_s - phase.idle_s if phase.idle else np.nan
-    # a job may have been slow, as in a congestion, before it stood, and one that rests at once never seemed to be slowed
-    for began_s in (phase.effect_since_s, phase.stands_since_s, rests_since_s):
-        later_M = began_s - fell_silent_M
-        together_M |= (later_M > -_EARLIER_INTERVALS * seen.interval_s - _EARLIER_S) & (later_M < _LATER_S + seen.interval_s)
-    # agents do not die within seconds of each other by chance: where several machines do, the rest may come to stand minutes later
-    several_M = seen.silent_M & _several_M(fell_silent_M, seen)
-    together_M |= several_M & (phase.stands_since_s - fell_silent_M > 0.0) & (phase.stands_since_s - fell_silent_M < _EARLY_S)
-    together_M &= seen.silent_M
-    says = _SAYS if together_M.any() else _SAYS_LATE
-    if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stands_since_s >= _STANDS_S:
-        later_M = phase.stands_since_s - fell_silent_M
-        together_M = seen.silent_M & (later_M > 0.0) & (later_M < _EARLY_S)
-    if together_M.any() and _exchanged(memory, fell_silent_M[together_M]):
-        return none_M
-    if together_M.any() and (_computes_on(memory, traits, phase) or _some_work_on(memory, traits, seen, phase)):
-        return none_M
-    if not phase.idle and not _tells_rest(memory, traits):
-        says *= phase.lasting / phase.effect  # it may be a checkpoint, until it has lasted
-    return np.where(together_M, says, 0.0)
+@dataclass(frozen=True, slots=True)
+class AbsenceNumbers:
+    """Section [absence] of detector.toml: what each number is stands there."""
+
+    says: float
+    earlier_intervals: float
+    earlier_s: float
+    later_s: float
+    says_late: float
+    early_s: float
+    stands_s: float
+    exchange_s: float
+    rests_s: float
+    works_on: float
+    computing: int
+    as_ever: float
+    few_at_work: float
+    felt: float
+
+
+_N = numbers("absence", AbsenceNumbers)
+
+
+class Absence(Stage):
+    """Silence that began as the training came to stand."""
+
+    presence: PresenceState
+    phases: PhaseState
+    reference: ReferenceState
+
+    def update(self, row: Row) -> None:
+        if not row.seen.silent_M.any():
+            return
+        found = row.strength
+        silence_M = self.absence_M(row.traits, row.seen, row.phase, row.time_s, others_odd=bool((found.total_M >= CALM).any()))
+        found.total_M += silence_M
+        found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
+        found.shown_M[silence_M > 0.0] = 1.0
+
+    def absence_M(self, traits: TraitTable, seen: Seen, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
+        """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
+        none_M = np.zeros(len(seen.silent_M))
+        if seen.outage or phase.effect < _N.felt or not phase.stalled or (phase.idle and phase.idle_s <= _N.rests_s):
+            return none_M
+        fell_silent_M = time_s - seen.silence_M
+        together_M = np.zeros(len(fell_silent_M), dtype=bool)
+        rests_since_s = time_s - phase.idle_s if phase.idle else np.nan
+        # a job may have been slow, as in a congestion, before it stood, and one that rests at once never seemed to be slowed
+        for began_s in (phase.effect_since_s, phase.stands_since_s, rests_since_s):
+            later_M = began_s - fell_silent_M
+            together_M |= (later_M > -_N.earlier_intervals * seen.interval_s - _N.earlier_s) & (later_M < _N.later_s + seen.interval_s)
+        # agents do not die within seconds of each other by chance: where several machines do, the rest may come to stand minutes later
+        several_M = seen.silent_M & _several_M(fell_silent_M, seen)
+        together_M |= several_M & (phase.stands_since_s - fell_silent_M > 0.0) & (phase.stands_since_s - fell_silent_M < _N.early_s)
+        together_M &= seen.silent_M
+        says = _N.says if together_M.any() else _N.says_late
+        if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stands_since_s >= _N.stands_s:
+            later_M = phase.stands_since_s - fell_silent_M
+            together_M = seen.silent_M & (later_M > 0.0) & (later_M < _N.early_s)
+        if together_M.any() and self._exchanged(fell_silent_M[together_M]):
+            return none_M
+        if together_M.any() and (self._computes_on(traits, phase) or self._some_work_on(traits, seen, phase)):
+            return none_M
+        if not phase.idle and not self._tells_rest(traits):
+            says *= phase.lasting / phase.effect  # it may be a checkpoint, until it has lasted
+        return np.where(together_M, says, 0.0)
+
+    def _exchanged(self, fell_silent_X: np.ndarray) -> bool:
+        """As many machines joined within minutes of the time at which these fell silent."""
+        joined_s = self.presence.joined_M
+        near_M = (joined_s >= fell_silent_X.min() - _N.exchange_s) & (joined_s <= fell_silent_X.max() + _N.exchange_s)
+        return bool(np.count_nonzero(near_M) >= len(fell_silent_X))
+
+    def _tells_rest(self, traits: TraitTable) -> bool:
+        """The site exports what is high in a stalled collective and low at rest; power and activity fall in both."""
+        known = {name for name, k in traits.place.items() if not isnan(self.phases.common_K[k])}
+        return not known.isdisjoint(SPINNING)
+
+    def _computes_on(self, traits: TraitTable, phase: Phase) -> bool:
+        """What the GPUs compute has not fallen: only what they send has ended, as in an evaluation, and nothing waits."""
+        known_K = traits.compute_K & ~np.isnan(self.phases.common_K)
+        return bool(np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever)
+
+    def _some_work_on(self, traits: TraitTable, seen: Seen, phase: Phase) -> bool:
+        """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an
+        evaluation, which leaves one stage at work."""
+        fallen_K = traits.activity_K & (phase.shift_K < STOOD)
+        apart_KM = self.reference.all_quick.smooth_KM[fallen_K]
+        told_KM = ~np.isnan(apart_KM)
+        kept_KM = np.nan_to_num(apart_KM) > -_N.works_on * phase.shift_K[fallen_K][:, None]
+        heard_M = ~seen.silent_M & told_KM.any(axis=0)
+        at_work = np.count_nonzero(heard_M & (kept_KM | ~told_KM).all(axis=0))
+        return bool(at_work > max(1.0, _N.few_at_work * np.count_nonzero(heard_M)))
 
 
 def _several_M(fell_silent_M: np.ndarray, seen: Seen) -> np.ndarray:
@@ -65,16 +129,9 @@ def _several_M(fell_silent_M: np.ndarray, seen: Seen) -> np.ndarray:
     x = np.flatnonzero(seen.silent_M)
     found_M = np.zeros(len(fell_silent_M), dtype=bool)
     x = x[np.argsort(fell_silent_M[x])]
-    near_X = np.diff(fell_silent_M[x]) <= _EARLIER_INTERVALS * seen.interval_s
+    near_X = np.diff(fell_silent_M[x]) <= _N.earlier_intervals * seen.interval_s
     found_M[x[:-1][near_X]] = found_M[x[1:][near_X]] = True
     return found_M
-
-
-def _exchanged(memory: Memory, fell_silent_X: np.ndarray) -> bool:
-    """As many machines joined within minutes of the time at which these fell silent."""
-    joined_s = memory["joined_M"]
-    near_M = (joined_s >= fell_silent_X.min() - _EXCHANGE_S) & (joined_s <= fell_silent_X.max() + _EXCHANGE_S)
-    return bool(np.count_nonzero(near_M) >= len(fell_silent_X))
 
 
 def at_once_s(phase: Phase, seen: Seen) -> float:
@@ -83,31 +140,7 @@ def at_once_s(phase: Phase, seen: Seen) -> float:
     began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
     if not phase.stalled or not began_s:
         return inf
-    late_s = _LATER_S + seen.interval_s
+    late_s = _N.later_s + seen.interval_s
     # where it was slow for long before it stood, what made it slow is not what made it stand
     slow_first = phase.stands_since_s - phase.effect_since_s > late_s
     return (phase.stands_since_s if slow_first else min(began_s)) - late_s
-
-
-def _tells_rest(memory: Memory, traits: TraitTable) -> bool:
-    """The site exports what is high in a stalled collective and low at rest; power and activity fall in both."""
-    known = {name for name, k in traits.place.items() if not isnan(memory["common_K"][k])}
-    return not known.isdisjoint(SPINNING)
-
-
-def _computes_on(memory: Memory, traits: TraitTable, phase: Phase) -> bool:
-    """What the GPUs compute has not fallen: only what they send has ended, as in an evaluation, and nothing waits."""
-    known_K = traits.compute_K & ~np.isnan(memory["common_K"])
-    return bool(np.count_nonzero(known_K) >= _COMPUTING and phase.shift_K[known_K].mean() > _AS_EVER)
-
-
-def _some_work_on(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase) -> bool:
-    """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an
-    evaluation, which leaves one stage at work."""
-    fallen_K = traits.activity_K & (phase.shift_K < STOOD)
-    apart_KM = memory["all_quick_smooth_KM"][fallen_K]
-    told_KM = ~np.isnan(apart_KM)
-    kept_KM = np.nan_to_num(apart_KM) > -_WORKS_ON * phase.shift_K[fallen_K][:, None]
-    heard_M = ~seen.silent_M & told_KM.any(axis=0)
-    at_work = np.count_nonzero(heard_M & (kept_KM | ~told_KM).all(axis=0))
-    return bool(at_work > max(1.0, _FEW_AT_WORK * np.count_nonzero(heard_M)))

@@ -9,162 +9,183 @@ Sparse: only machines with an offset have a history. L offsets or past rows, K m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import LAGS, Memory
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import has_gaps
-from minder.diagnose.detectors.traits import TraitTable
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import LAGS, State, per
 
-__all__ = ["FIELDS", "OFF_S", "Clocks"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Layout, Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "clock_level_LM": ("LM", np.nan),  # each machine's activity in the last rows, a ring
-    "clock_peers_LM": ("LM", np.nan),  # and its peers' common one
-    "clock_common_L": ("L", np.nan),  # everybody's
-    "clock_at": ("", 0.0),  # rows written to it
-    "clock_misfit_LM": ("LM", 0.0),  # by offset: how badly a machine has fitted around common moves
-    "clock_told": ("", 0.0),  # rows of which the peers' level is worked out
-    "clock_falls": ("", 0.0),  # how many of them were seen
-    "clock_rises": ("", 0.0),
-    "clock_news": ("", 0.0),  # 1: something was seen since the offsets were last worked out
-    "clock_off_M": ("M", 0.0),  # rows by which a machine is late (early: less than 0), 0 where its clock is right
-}
-_RINGS = ("level_LM", "peers_LM", "common_L", "at", "told")
-OFF_S = 15.0  # a clock is hardly farther off
+__all__ = ["OFF_S", "Activity", "ClockState", "Clocks", "Timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClocksNumbers:
+    """Section [clocks] of detector.toml: what each number is stands there."""
+
+    off_s: float
+    large: int
+    move: float
+    noise: float
+    most: float
+    fade: float
+    gain: float
+    gain_of_peers: float
+    share: float
+    fits: float
+    still_fits: float
+    noise_sizes: float
+    plain_move: float
+    steep: float
+    seen: float
+
+
+_N = numbers("clocks", ClocksNumbers)
+OFF_S = _N.off_s
+
+_RINGS = ("level_LM", "peers_LM", "common_L", "at", "told", "past")
 _HALF = (LAGS - 1) // 2
-_LARGE = 5  # machines of a stage that tell its common level
-_MOVE = 0.15  # scaled: the common level moves by more, and by twice what healthy machines differ
-_NOISE = 0.1  # scaled: machines differ by so much, however alike they look
-_MOST = 5.0  # one row's misfit, in sizes of what healthy machines differ, counts no more
-_FADE = 0.004  # of what was seen, per row around a move
-_GAIN, _GAIN_OF_PEERS = 8.0, 4.0  # by so much the offset must lessen the misfit, and so many times as much as for most others
-_SHARE = 0.25  # of all machines: more are not all wrong, they work in turns
 
 
-class Clocks:
-    """Works on the detector's memory; the histories of the few machines that are off are its own."""
-
-    prefix, off_s = "clock", OFF_S  # of its fields in the memory; a clock is hardly farther off
-    fits, still_fits = 0.8, 0.9  # at its offset: share of the misfit without
-    patient = True  # concludes only after a move, not while one is compared
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self._past: dict[str, np.ndarray] = {}  # machine: (rows, 3, K): own, peers', stage peers' values, the newest last
-        self._watched_K = np.zeros(0, dtype=bool)  # metrics that tell a machine's activity
-        self._stages: list[np.ndarray] = []
-
-    def follow(self, traits: TraitTable, members: Sequence[np.ndarray]) -> None:
-        """The machines or the metrics have changed. members: the machines of each stage."""
-        self._watched_K = traits.activity_K
-        self._stages = [part for part in members if len(part) >= _LARGE] if len(members) > 1 else []
-        off = self._off()
-        self._past = {name: past for name, past in self._past.items() if name in off and past.shape[2] == len(traits.metrics)}
+@dataclass(slots=True)
+class ClockState(State):
+    level_LM: np.ndarray = per("LM", np.nan)  # each machine's activity in the last rows, a ring
+    peers_LM: np.ndarray = per("LM", np.nan)  # and its peers' common one
+    common_L: np.ndarray = per("L", np.nan)  # everybody's
+    at: float = 0.0  # rows written to it
+    misfit_LM: np.ndarray = per("LM")  # by offset: how badly a machine has fitted around common moves
+    told: float = 0.0  # rows of which the peers' level is worked out
+    falls: float = 0.0  # how many of them were seen
+    rises: float = 0.0
+    news: float = 0.0  # 1: something was seen since the offsets were last worked out
+    off_M: np.ndarray = per("M")  # rows by which a machine is late (early: less than 0), 0 where its clock is right
+    past: dict[str, np.ndarray] = field(default_factory=dict)  # machine that is off: (rows, 3, K): own, peers', stage peers' values
 
     def forget_rows(self) -> None:
         """What is measured has another zero from now on."""
-        self._memory.forget([f"{self.prefix}_{name}" for name in _RINGS])
-        self._past = {}
+        self.forget(*_RINGS)
 
-    def observe(self, scaled_KM: np.ndarray, center_K: np.ndarray, gap_s: float) -> np.ndarray | None:
-        """One row. scaled_KM: values less their standing offsets; center_K: their median. Returns (M,) each machine's activity, if any
-        is exported."""
-        if not self._watched_K.any() or scaled_KM.shape[1] < 3:
-            return None
-        known_K = self._watched_K & ~np.isnan(center_K)
+
+class Activity(Stage):
+    """Each machine's activity, and everybody's: `row.level_M`, `row.level`; None where none is exported."""
+
+    def update(self, row: Row) -> None:
+        watched_K = row.traits.activity_K
+        if not watched_K.any() or row.scaled_KM.shape[1] < 3:
+            return
+        known_K = watched_K & ~np.isnan(row.center_K)
         known = np.count_nonzero(known_K)
-        common = float(center_K[known_K].sum()) / known if known else np.nan
-        level_M = _means(scaled_KM, known_K)
-        self._follow_row(level_M, common, gap_s)
-        return level_M
+        row.level = float(row.center_K[known_K].sum()) / known if known else np.nan
+        row.level_M = _means(row.scaled_KM, known_K)
+
+
+class Timing(Stage):
+    """What timing by rows and by stretches of rows have in common."""
+
+    state: ClockState
+    off_s = OFF_S  # a clock is hardly farther off
+    fits, still_fits = _N.fits, _N.still_fits  # at its offset: share of the misfit without
+    patient = True  # concludes only after a move, not while one is compared
+
+    def __init__(self) -> None:
+        self._stages: list[np.ndarray] = []
+        self._machines: tuple[str, ...] = ()
+
+    def follow(self, layout: Layout) -> None:
+        members = layout.stages.members
+        self._stages = [part for part in members if len(part) >= _N.large] if len(members) > 1 else []
+        self._machines = layout.machines
+        off, metrics = self._off(), len(layout.traits.metrics)
+        self.state.past = {name: past for name, past in self.state.past.items() if name in off and past.shape[2] == metrics}
 
     def _follow_row(self, level_M: np.ndarray, common: float, gap_s: float) -> None:
         """level_M: each machine's activity; common: everybody's."""
-        memory = self._memory
-        at = int(memory.number(f"{self.prefix}_at"))
-        memory[f"{self.prefix}_level_LM"][at % LAGS] = level_M
-        memory[f"{self.prefix}_common_L"][at % LAGS] = common
-        memory.set_number(f"{self.prefix}_at", at + 1.0)
+        at = int(self.state.at)
+        self.state.level_LM[at % LAGS] = level_M
+        self.state.common_L[at % LAGS] = common
+        self.state.at = at + 1.0
         reach = min(_HALF, max(1, round(self.off_s / max(gap_s, 0.1))))
         if at < 2 * reach:
             return
-        common_L = memory[f"{self.prefix}_common_L"][np.arange(at - 2 * reach, at + 1) % LAGS]
+        common_L = self.state.common_L[np.arange(at - 2 * reach, at + 1) % LAGS]
         moved = float(common_L.max() - common_L.min())
-        compared = moved > _MOVE and self._compare(common_L, at, reach)
-        if not (compared and self.patient) and memory.number(f"{self.prefix}_news"):
+        compared = moved > _N.move and self._compare(common_L, at, reach)
+        if not (compared and self.patient) and self.state.news:
             self._conclude(reach)
 
     def _peers_LM(self, at: int, reach: int) -> np.ndarray:
         """The peers' levels of the last rows, oldest first; each row is worked out once, when it is first asked for."""
-        memory = self._memory
-        for row in range(max(int(memory.number(f"{self.prefix}_told")), at - 2 * reach), at + 1):
-            level_M, common = memory[f"{self.prefix}_level_LM"][row % LAGS], float(memory[f"{self.prefix}_common_L"][row % LAGS])
-            memory[f"{self.prefix}_peers_LM"][row % LAGS] = common
+        for row in range(max(int(self.state.told), at - 2 * reach), at + 1):
+            level_M, common = self.state.level_LM[row % LAGS], float(self.state.common_L[row % LAGS])
+            self.state.peers_LM[row % LAGS] = common
             for part in self._stages:
                 known_P = level_M[part][~np.isnan(level_M[part])]
-                memory[f"{self.prefix}_peers_LM"][row % LAGS, part] = np.median(known_P) if len(known_P) else common
-        memory.set_number(f"{self.prefix}_told", at + 1.0)
-        return memory[f"{self.prefix}_peers_LM"][np.arange(at - 2 * reach, at + 1) % LAGS]
+                self.state.peers_LM[row % LAGS, part] = np.median(known_P) if len(known_P) else common
+        self.state.told = at + 1.0
+        return self.state.peers_LM[np.arange(at - 2 * reach, at + 1) % LAGS]
 
     def _compare(self, common_L: np.ndarray, at: int, reach: int) -> bool:
         """The row `reach` rows ago, against the peers' level of as many rows before and after it; False if machines differ too much."""
-        memory, moved = self._memory, float(np.ptp(common_L))
-        level_M = memory[f"{self.prefix}_level_LM"][(at - reach) % LAGS]
+        state, moved = self.state, float(np.ptp(common_L))
+        level_M = self.state.level_LM[(at - reach) % LAGS]
         peers_LM = self._peers_LM(at, reach)[::-1]  # the latest first: whom that fits leads by `reach` rows
         with np.errstate(invalid="ignore"):
             apart_LM = np.abs(level_M - peers_LM)
         known_M = apart_LM[reach][~np.isnan(apart_LM[reach])]
-        noise = max(_NOISE, 2.0 * float(np.median(known_M))) if len(known_M) else np.inf
-        if not moved > 2.0 * noise:
+        noise = max(_N.noise, _N.noise_sizes * float(np.median(known_M))) if len(known_M) else np.inf
+        if not moved > _N.plain_move * noise:
             return False
-        misfit_LM = np.minimum(apart_LM / np.float32(noise), np.float32(_MOST))
+        misfit_LM = np.minimum(apart_LM / np.float32(noise), np.float32(_N.most))
         misfit_LM[:, np.isnan(misfit_LM).any(axis=0)] = 0.0  # no data speaks for no offset
-        total_LM = memory[f"{self.prefix}_misfit_LM"].copy()
-        total_LM[_HALF - reach : _HALF + reach + 1] *= np.float32(1.0 - _FADE)
+        total_LM = self.state.misfit_LM.copy()
+        total_LM[_HALF - reach : _HALF + reach + 1] *= np.float32(1.0 - _N.fade)
         total_LM[_HALF - reach : _HALF + reach + 1] += misfit_LM
-        memory[f"{self.prefix}_misfit_LM"] = total_LM
+        self.state.misfit_LM = total_LM
         step = float(common_L[reach] - common_L[reach - 1])
-        for name, seen in ((f"{self.prefix}_falls", step < -0.3 * moved), (f"{self.prefix}_rises", step > 0.3 * moved)):
-            memory.set_number(name, memory.number(name) * (1.0 - _FADE) + seen)
-        memory.set_number(f"{self.prefix}_news", 1.0)
+        state.falls = state.falls * (1.0 - _N.fade) + (step < -_N.steep * moved)
+        state.rises = state.rises * (1.0 - _N.fade) + (step > _N.steep * moved)
+        self.state.news = 1.0
         return True
 
     def _conclude(self, reach: int) -> None:
-        memory = self._memory
-        memory.set_number(f"{self.prefix}_news", 0.0)
-        if min(memory.number(f"{self.prefix}_falls"), memory.number(f"{self.prefix}_rises")) < 0.5:
+        self.state.news = 0.0
+        if min(self.state.falls, self.state.rises) < _N.seen:
             return
-        total_LM = memory[f"{self.prefix}_misfit_LM"][_HALF - reach : _HALF + reach + 1]
+        total_LM = self.state.misfit_LM[_HALF - reach : _HALF + reach + 1]
         best_M = np.argmin(total_LM, axis=0)
         fit_M, plain_M = total_LM[best_M, np.arange(total_LM.shape[1])], total_LM[reach]
         gain_M = plain_M - fit_M
-        off_M = (fit_M < np.where(memory[f"{self.prefix}_off_M"] != 0.0, self.still_fits, self.fits) * plain_M) & (gain_M > _GAIN)
-        off_M &= gain_M > _GAIN_OF_PEERS * float(np.quantile(gain_M, 1.0 - _SHARE, method="lower"))
-        if np.count_nonzero(off_M) > max(1.0, _SHARE * len(off_M)):
+        off_M = (fit_M < np.where(self.state.off_M != 0.0, self.still_fits, self.fits) * plain_M) & (gain_M > _N.gain)
+        off_M &= gain_M > _N.gain_of_peers * float(np.quantile(gain_M, 1.0 - _N.share, method="lower"))
+        if np.count_nonzero(off_M) > max(1.0, _N.share * len(off_M)):
             off_M[:] = False
-        memory[f"{self.prefix}_off_M"] = np.where(off_M, best_M - reach, 0.0)
-        self._past = {name: past for name, past in self._past.items() if name in self._off()}
+        self.state.off_M = np.where(off_M, best_M - reach, 0.0)
+        self.state.past = {name: past for name, past in self.state.past.items() if name in self._off()}
 
     def _off(self) -> dict[str, tuple[int, int]]:
         """Machines whose clocks are off: (place, rows late)."""
-        off_M = self._memory[f"{self.prefix}_off_M"]
-        return {self._memory.machines[m]: (m, int(off_M[m])) for m in np.flatnonzero(off_M).tolist()}
+        off_M = self.state.off_M
+        return {self._machines[m]: (m, int(off_M[m])) for m in np.flatnonzero(off_M).tolist()}
 
     def align(self, distances: Mapping[str, np.ndarray], scaled_KM: np.ndarray, but: Collection[str] = ()) -> Collection[str]:
         """Replace, in place, the distances of machines whose clocks are off by those at their offsets; no data until that is known.
         but: machines to leave alone. Returns whose clocks are off."""
-        if not self._memory[f"{self.prefix}_off_M"].any():
+        if not self.state.off_M.any():
             return ()
         off = {name: place for name, place in self._off().items() if name not in but}
         for name, (m, late) in off.items():
             rows = [scaled_KM[:, m]] + [scaled_KM[:, m] - distances[key][:, m] for key in ("all", "stage") if key in distances]
             rows += [rows[-1]] * (3 - len(rows))
             newest = np.stack(rows)[None].astype(np.float32)
-            past = np.concatenate([self._past.get(name, newest[:0]), newest])[-(abs(late) + self._blur() + 1) :]
-            self._past[name] = past
+            past = np.concatenate([self.state.past.get(name, newest[:0]), newest])[-(abs(late) + self._blur() + 1) :]
+            self.state.past[name] = past
             for place, key in enumerate(distances, start=1):
                 distances[key][:, m] = _at_offset(past[:, 0], past[:, place], late, self._blur())
         return off.keys()
@@ -173,17 +194,14 @@ class Clocks:
         """Rows to either side of an offset that it may be wrong by."""
         return 1
 
-    def state(self) -> dict[str, Any]:
-        """JSON-serialisable."""
-        return {name: [[[_written(x) for x in row] for row in part] for part in past.tolist()] for name, past in self._past.items()}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        self._past = {name: np.array(rows, dtype=np.float32) for name, rows in state.items()}
+class Clocks(Timing):
+    """Clocks that are off by seconds: their machines' distances are those at their offsets."""
 
-
-def _written(value: float) -> float | None:
-    """No data is written as null."""
-    return value if value == value else None
+    def update(self, row: Row) -> None:
+        if row.level_M is not None:
+            self._follow_row(row.level_M, row.level, row.seen.gap_s)
+        self.align(row.distances, row.scaled_KM, but=row.far_off)
 
 
 def _means(scaled_KM: np.ndarray, known_K: np.ndarray) -> np.ndarray:

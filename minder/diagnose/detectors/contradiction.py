@@ -15,70 +15,96 @@ K metrics, M machines, X machines that stand out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
 
-__all__ = ["FIELDS", "contradicted", "not_judged"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "contradicted": ("", 0.0),  # 1: contradicted_s_KM is not all 0
-    "contradicted_s_KM": ("KM", 0.0),  # for how long all that its machine does besides has contradicted the series
-}
-_FELT = 0.25  # effect from which on the training is slowed
-_FOLLOWS = 0.25  # share of a fall that what else the machine does shows of it at least
-_WITNESSES = 2  # other metrics that can contradict one
-_CUT = 1.1  # scaled: by less, traffic of one kind falls alone where a lane is lost
-_LASTS_S = 10.0  # parts of a fall that show within so long of each other do not contradict one another
-_REPORTED_S = 60.0
-_STANDING_S = 145.0  # longer than the others spin where one machine writes on after a rest
+__all__ = ["Contradiction", "ContradictionState"]
 
 
-def contradicted(
-    memory: Memory, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, float]
-) -> np.ndarray:
-    """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
+@dataclass(frozen=True, slots=True)
+class ContradictionNumbers:
+    """Section [contradiction] of detector.toml: what each number is stands there."""
 
-    falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known). when: (the row's phase,
-    seconds since the last row).
-    """
-    fallen_KX, apart_KX = falls
-    phase, gap_s = when
-    if not len(x) and not memory.number("contradicted"):
-        return fallen_KX
-    if phase.effect >= _FELT and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
-        return np.asarray(memory["contradicted_s_KM"][:, x] >= _STANDING_S)
-    found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _FELT)
-    if phase.effect >= _FELT:  # a process that has halted leaves its GPU spinning
-        found_KX &= ~traits.halts_K1
-    _follow(memory, x, found_KX, gap_s)
-    return found_KX & (memory["contradicted_s_KM"][:, x] >= _LASTS_S)
+    felt: float
+    follows: float
+    witnesses: int
+    cut: float
+    lasts_s: float
+    reported_s: float
+    standing_s: float
 
 
-def not_judged(memory: Memory, metrics: Sequence[str]) -> dict[str, str]:
-    """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
-    found: dict[str, str] = {}
-    if not memory.number("contradicted"):
+_N = numbers("contradiction", ContradictionNumbers)
+
+
+@dataclass(slots=True)
+class ContradictionState(State):
+    contradicted: float = 0.0  # 1: contradicted_s_KM is not all 0
+    contradicted_s_KM: np.ndarray = per("KM")  # for how long all that its machine does besides has contradicted the series
+
+
+class Contradiction(Stage):
+    """Takes from `row.deviants` what all else of its machine contradicts."""
+
+    state: ContradictionState
+
+    def update(self, row: Row) -> None:
+        found = row.deviants
+        says_nothing_KX = self.contradicted(row.traits, found.machines_X, (found.fallen_KX, found.smooth_KX), (row.phase, row.seen.gap_s))
+        if len(found.machines_X):
+            found.counted_KX *= ~says_nothing_KX
+
+    def contradicted(
+        self, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, float]
+    ) -> np.ndarray:
+        """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
+
+        falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known). when: (the row's phase,
+        seconds since the last row).
+        """
+        fallen_KX, apart_KX = falls
+        phase, gap_s = when
+        if not len(x) and not self.state.contradicted:
+            return fallen_KX
+        if (
+            phase.effect >= _N.felt and phase.stalled
+        ):  # there each kind of work stands, or goes on, by itself: what was broken before is still
+            return np.asarray(self.state.contradicted_s_KM[:, x] >= _N.standing_s)
+        found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _N.felt)
+        if phase.effect >= _N.felt:  # a process that has halted leaves its GPU spinning
+            found_KX &= ~traits.halts_K1
+        self._follow(x, found_KX, gap_s)
+        return found_KX & (self.state.contradicted_s_KM[:, x] >= _N.lasts_s)
+
+    def not_judged(self, machines: Sequence[str], metrics: Sequence[str]) -> dict[str, str]:
+        """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
+        found: dict[str, str] = {}
+        if not self.state.contradicted:
+            return found
+        long_KM = self.state.contradicted_s_KM >= _N.reported_s
+        for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
+            names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
+            found[machines[m]] = f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
         return found
-    long_KM = memory["contradicted_s_KM"] >= _REPORTED_S
-    for m in np.flatnonzero(long_KM.any(axis=0)).tolist():
-        names = dict.fromkeys(metrics[k].removesuffix(LOW).removesuffix(HIGH) for k in np.flatnonzero(long_KM[:, m]).tolist())
-        found[memory.machines[m]] = (
-            f"{', '.join(names)} changed alone while all else that it does goes on: look at its exporter, or its unit"
-        )
-    return found
 
-
-def _follow(memory: Memory, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -> None:
-    seconds_KM, any_now = memory["contradicted_s_KM"], bool(found_KX.any())
-    if any_now or memory.number("contradicted"):
-        longer_KX = np.where(found_KX, seconds_KM[:, x] + np.float32(gap_s), np.float32(0.0))
-        seconds_KM[:] = 0.0
-        seconds_KM[:, x] = longer_KX
-        memory.set_number("contradicted", float(any_now))
+    def _follow(self, x: np.ndarray, found_KX: np.ndarray, gap_s: float) -> None:
+        seconds_KM, any_now = self.state.contradicted_s_KM, bool(found_KX.any())
+        if any_now or self.state.contradicted:
+            longer_KX = np.where(found_KX, seconds_KM[:, x] + np.float32(gap_s), np.float32(0.0))
+            seconds_KM[:] = 0.0
+            seconds_KM[:, x] = longer_KX
+            self.state.contradicted = float(any_now)
 
 
 def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.ndarray, sources: bool) -> np.ndarray:
@@ -95,15 +121,15 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
             itself_X = ~np.isnan(own_X) if k in witnesses else np.zeros(len(own_X), dtype=bool)
             others_X = count_X - itself_X
             mean_X = (sum_X - np.where(itself_X, own_X, 0.0)) / np.maximum(others_X, 1)
-            least = _CUT if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
-            found_KX[k] = (others_X >= _WITNESSES) & _alone_X(traits, k, (fallen_KX[k], own_X, mean_X), least)
+            least = _N.cut if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
+            found_KX[k] = (others_X >= _N.witnesses) & _alone_X(traits, k, (fallen_KX[k], own_X, mean_X), least)
         for same in traits.sources if sources else ():
             outside = [k for k in witnesses if not same[k]]
             sum_X, count_X = _sum(apart_KX, outside)
-            mean_X, known_X = sum_X / np.maximum(count_X, 1), count_X >= _WITNESSES
+            mean_X, known_X = sum_X / np.maximum(count_X, 1), count_X >= _N.witnesses
             broken_X = np.zeros(len(mean_X), dtype=bool)
             for k in sorted((k for k in members if same[k]), key=lambda k: bool(traits.carries_K[k])):
-                least_X = np.where(broken_X, 0.0, _CUT) if traits.carries_K[k] else 0.0  # traffic that is read there goes with the rest
+                least_X = np.where(broken_X, 0.0, _N.cut) if traits.carries_K[k] else 0.0  # traffic that is read there goes with the rest
                 alone_X = known_X & _alone_X(traits, k, (fallen_KX[k], apart_KX[k], mean_X), least_X)
                 found_KX[k] |= alone_X
                 broken_X |= alone_X & ~traits.carries_K[k]
@@ -115,8 +141,8 @@ def _alone_X(traits: TraitTable, k: int, shows: tuple[np.ndarray, np.ndarray, np
     (whether it has plainly changed, its distance from the peers, the mean of the witnesses')."""
     fallen_X, own_X, mean_X = shows
     with np.errstate(invalid="ignore"):
-        falls_X = (fallen_X | traits.falls_K1[k]) & (own_X < -least) & (mean_X > _FOLLOWS * own_X)
-        rises_X = (own_X > UNIT) & (mean_X < _FOLLOWS * own_X) & traits.works_K1[k]
+        falls_X = (fallen_X | traits.falls_K1[k]) & (own_X < -least) & (mean_X > _N.follows * own_X)
+        rises_X = (own_X > UNIT) & (mean_X < _N.follows * own_X) & traits.works_K1[k]
     return np.asarray(falls_X | rises_X)
 
 

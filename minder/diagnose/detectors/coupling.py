@@ -12,73 +12,106 @@ K metrics, M machines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import STOOD, Phase
 from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "HELD_S", "held_M", "not_aligned"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "alone_s_M": ("M", 0.0),  # seconds for which the machine has stood while no other felt it
-    "felt_M": ("M", 0.0),  # 1: it has been down since a stop of all
-    "held_M": ("M", 0.0),  # 1: what it showed in the last row was held back
-    "down_M": ("M", 0.0),  # 1: it has been held back, and is still down
-    "witness_s_M": ("M", 0.0),  # seconds for which a cause of slowness had spoken before it stood
-    "passed_M": ("M", 0.0),  # 1: since this row it is no longer, and no other has felt it
-}
-HELD_S = 120.0  # a clock is hardly farther off
-_FELT = 0.25  # effect from which on the training is slowed
-_STANDS = -0.9  # scaled: what is left of a standstill, or less
-_DOWN = -0.3  # scaled: who does more has come back
-_TELLING = 2  # metrics of what machines do, at least: one that stands is a sensor, and not a machine
-_OTHERS = 3  # machines whose level is known
-_OLD_S = 60.0
-_OLD_S = 60.0  # a cause of slowness that had spoken for so long does not make a machine stand
-_LONG_S, _LONG_INTERVALS = 45.0, 3.0  # who has stood alone for longer has not stopped with all
-_FORGET_S = 200.0
+__all__ = ["HELD_S", "Coupling", "CouplingState"]
 
 
-def held_M(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, witness_M: np.ndarray) -> np.ndarray:
-    """Mask (M,): whose standstill no other machine feels, or who comes back from one. To be asked once per row. witness_M: a cause of
-    slowness speaks, too."""
-    does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
-    none_M = np.zeros(len(seen.silent_M), dtype=bool)
-    if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _OTHERS:
-        return none_M
-    own_M, known_M = _own_M(memory, phase, does_K)
-    stops = phase.stalled or phase.idle
-    felt_M = (memory["felt_M"] > 0.0) & (own_M < _DOWN)
-    if stops:
-        felt_M |= (own_M < STOOD) & (memory["alone_s_M"] < max(_LONG_S, _LONG_INTERVALS * seen.interval_s))
-    memory["felt_M"] = felt_M.astype(np.float64)
-    if witness_M.any() or memory["witness_s_M"].any():
-        older_M = np.where(own_M > _DOWN, seen.gap_s, 0.0)
-        memory["witness_s_M"] = np.where(witness_M, np.minimum(memory["witness_s_M"] + older_M, _OLD_S), 0.0)
-        witness_M = witness_M & (memory["witness_s_M"] < _OLD_S)
-    alone = not (stops or phase.grace or phase.effect >= _FELT or seen.outage)
-    found_M = alone & (own_M < _STANDS) & (known_M >= _TELLING) & ~felt_M & ~witness_M & ~seen.silent_M
-    if found_M.any() or memory["alone_s_M"].any():
-        kept_M = memory["alone_s_M"] * np.where(own_M < STOOD, 1.0, np.exp(-seen.gap_s / _FORGET_S))
-        memory["alone_s_M"] = np.where(found_M, kept_M + seen.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
-    memory["held_M"] = found_M.astype(np.float64)
-    down_M = found_M | ((memory["down_M"] > 0.0) & (own_M < _DOWN))
-    memory["passed_M"] = ((memory["down_M"] > 0.0) & ~down_M & (phase.effect < _FELT)).astype(np.float64)
-    memory["down_M"] = down_M.astype(np.float64)
-    return np.asarray(down_M & alone)
+@dataclass(frozen=True, slots=True)
+class CouplingNumbers:
+    """Section [coupling] of detector.toml: what each number is stands there."""
+
+    held_s: float
+    witness: float
+    felt: float
+    stands: float
+    down: float
+    telling: int
+    others: int
+    old_s: float
+    long_s: float
+    long_intervals: float
+    forget_s: float
 
 
-def _own_M(memory: Memory, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(M,): how far each machine's own work has moved, scaled, as the mean of these metrics, and how many of them are known."""
-    own_KM = memory["all_quick_smooth_KM"][does_K] + phase.shift_K[does_K, None]
-    known_M = (~np.isnan(own_KM)).sum(axis=0)
-    return np.nansum(own_KM, axis=0) / np.maximum(known_M, 1), known_M
+_N = numbers("coupling", CouplingNumbers)
+HELD_S = _N.held_s
 
 
-def not_aligned(memory: Memory) -> dict[str, str]:
-    """Machine to one line, for those whose standstill no other has felt for so long that a look at the clock is worth it."""
-    held_M = (memory["held_M"] > 0.0) & (memory["alone_s_M"] >= _LONG_S)
-    line = "it shows a standstill that no other machine feels: look at its clock, or at what else it runs"
-    return {memory.machines[m]: line for m in np.flatnonzero(held_M).tolist()}
+@dataclass(slots=True)
+class CouplingState(State):
+    alone_s_M: np.ndarray = per("M")  # seconds for which the machine has stood while no other felt it
+    felt_M: np.ndarray = per("M")  # 1: it has been down since a stop of all
+    held_M: np.ndarray = per("M")  # 1: what it showed in the last row was held back
+    down_M: np.ndarray = per("M")  # 1: it has been held back, and is still down
+    witness_s_M: np.ndarray = per("M")  # seconds for which a cause of slowness had spoken before it stood
+    passed_M: np.ndarray = per("M")  # 1: since this row it is no longer, and no other has felt it
+
+
+class Coupling(Stage):
+    """Whose standstill no other machine feels: `row.strength.held_M`."""
+
+    reference: ReferenceState
+    state: CouplingState
+
+    def update(self, row: Row) -> None:
+        traits, x = row.traits, row.deviants.machines_X
+        witness_M = np.zeros(len(row.seen.silence_M), dtype=bool)
+        causes_KX = traits.causes_K1 & ~traits.falls_K1 & (~traits.jams_K[:, None] | (row.deviants.z_KX > 0.0))
+        witness_M[x] = (causes_KX & (row.deviants.counted_KX > _N.witness)).any(axis=0)
+        row.strength.held_M = self.held_M(traits, row.phase, row.seen, witness_M)
+
+    def held_M(self, traits: TraitTable, phase: Phase, seen: Seen, witness_M: np.ndarray) -> np.ndarray:
+        """Mask (M,): whose standstill no other machine feels, or who comes back from one. To be asked once per row. witness_M: a cause of
+        slowness speaks, too."""
+        does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
+        none_M = np.zeros(len(seen.silent_M), dtype=bool)
+        if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _N.others:
+            return none_M
+        own_M, known_M = self._own_M(phase, does_K)
+        stops = phase.stalled or phase.idle
+        felt_M = (self.state.felt_M > 0.0) & (own_M < _N.down)
+        if stops:
+            felt_M |= (own_M < STOOD) & (self.state.alone_s_M < max(_N.long_s, _N.long_intervals * seen.interval_s))
+        self.state.felt_M = felt_M.astype(np.float64)
+        if witness_M.any() or self.state.witness_s_M.any():
+            older_M = np.where(own_M > _N.down, seen.gap_s, 0.0)
+            self.state.witness_s_M = np.where(witness_M, np.minimum(self.state.witness_s_M + older_M, _N.old_s), 0.0)
+            witness_M = witness_M & (self.state.witness_s_M < _N.old_s)
+        alone = not (stops or phase.grace or phase.effect >= _N.felt or seen.outage)
+        found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~seen.silent_M
+        if found_M.any() or self.state.alone_s_M.any():
+            kept_M = self.state.alone_s_M * np.where(own_M < STOOD, 1.0, np.exp(-seen.gap_s / _N.forget_s))
+            self.state.alone_s_M = np.where(found_M, kept_M + seen.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
+        self.state.held_M = found_M.astype(np.float64)
+        down_M = found_M | ((self.state.down_M > 0.0) & (own_M < _N.down))
+        self.state.passed_M = ((self.state.down_M > 0.0) & ~down_M & (phase.effect < _N.felt)).astype(np.float64)
+        self.state.down_M = down_M.astype(np.float64)
+        return np.asarray(down_M & alone)
+
+    def _own_M(self, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(M,): how far each machine's own work has moved, scaled, as the mean of these metrics, and how many of them are known."""
+        own_KM = self.reference.all_quick.smooth_KM[does_K] + phase.shift_K[does_K, None]
+        known_M = (~np.isnan(own_KM)).sum(axis=0)
+        return np.nansum(own_KM, axis=0) / np.maximum(known_M, 1), known_M
+
+    def not_aligned(self, machines: Sequence[str]) -> dict[str, str]:
+        """Machine to one line, for those whose standstill no other has felt for so long that a look at the clock is worth it."""
+        held_M = (self.state.held_M > 0.0) & (self.state.alone_s_M >= _N.long_s)
+        line = "it shows a standstill that no other machine feels: look at its clock, or at what else it runs"
+        return {machines[m]: line for m in np.flatnonzero(held_M).tolist()}

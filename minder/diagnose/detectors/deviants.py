@@ -8,25 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors import contradiction, reference
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.phases import Phase, jammed_K
-from minder.diagnose.detectors.traits import TraitTable
+from minder.diagnose.detectors.clocks import OFF_S
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import Phase, Phases
+from minder.diagnose.detectors.reference import Reference, ReferenceState, apart_K, deviation_KX
+from minder.diagnose.detectors.stage import Stage
 
-__all__ = ["Counting", "Deviants", "Stages", "find_deviants"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-_LARGE = 5  # machines that make a stage yardstick enough
-_CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
-_RETURNED = 0.35
-_OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
-_HARMS = 0.25  # from so much on the training is slowed
-_UNFELT = (
-    1.3  # how much larger a plain change of what computes or carries traffic is while nothing is slowed: with short sequences it rests
-)
-_SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
+__all__ = ["Changed", "Deviants", "Stages", "StandingOut"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviantsNumbers:
+    """Section [deviants] of detector.toml: what each number is stands there."""
+
+    large: int
+    confirms: float
+    returned: float
+    own: float
+    harms: float
+    unfelt: float
+    shows: float
+    lasts: float
+    followed: float
+    speaks: float
+    plain: float
+
+
+_N = numbers("deviants", DeviantsNumbers)
 
 
 @dataclass(slots=True)
@@ -45,7 +60,7 @@ class Stages:
             by_stage.setdefault(stage, []).append(index)
         size_M = np.array([len(by_stage[stage]) for stage in stage_of], dtype=int)
         several = len(by_stage) > 1
-        return cls([np.array(item) for item in by_stage.values()], several & (size_M >= _LARGE), several & (size_M == 1))
+        return cls([np.array(item) for item in by_stage.values()], several & (size_M >= _N.large), several & (size_M == 1))
 
     def tainted_KM(self, withheld_KM: np.ndarray) -> np.ndarray | None:
         """Series of machines in a small stage of which some machine's is withheld; None if there are none. In a stage of two the
@@ -60,26 +75,15 @@ class Stages:
         return tainted_KM
 
 
-@dataclass(frozen=True, slots=True)
-class Counting:
-    """start: deviation from which on anything counts; span: from there to a full one; the weights of what merely stayed or came back;
-    unsettled: a common move is so recent that a clock which is off still shows it; standstill_KM: how far machines differ while the
-    training stands (standstill.py), None if it does not."""
-
-    start: float
-    span: float
-    stayed: float
-    came_back: float
-    unsettled: bool = False
-    standstill_KM: np.ndarray | None = None
-
-
 @dataclass(slots=True)
 class Deviants:
     """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
     newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled;
     shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown; jammed: the congestion
-    counters of all machines have risen."""
+    counters of all machines have risen.
+
+    smooth_KX: how far from all others, smoothed quickly, scaled; own_KX: the same from the yardstick that counts; stayed_KX: its peers
+    moved, and it did not; fallen_KX: what it does has plainly fallen; unfelt_K1: more of it is no fault now; jam_K: congestion of all."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -88,7 +92,27 @@ class Deviants:
     newest_KX: np.ndarray
     moved_KX: np.ndarray
     shown_KX: np.ndarray
-    jammed: bool = False
+    smooth_KX: np.ndarray
+    own_KX: np.ndarray
+    stayed_KX: np.ndarray
+    fallen_KX: np.ndarray
+    unfelt_K1: np.ndarray
+    jam_K: np.ndarray
+
+    @classmethod
+    def none(cls, metrics: int) -> Deviants:
+        x, far_KX, any_KX, any_K1 = (
+            np.zeros(0, dtype=np.intp),
+            np.zeros((metrics, 0)),
+            np.zeros((metrics, 0), bool),
+            np.zeros((metrics, 1), bool),
+        )
+        said = (x, far_KX, far_KX, np.zeros(0, dtype=bool), far_KX, far_KX, far_KX)
+        return cls(*said, far_KX, far_KX, any_KX, any_KX, any_K1, any_K1[:, 0])
+
+    @property
+    def jammed(self) -> bool:
+        return bool(self.jam_K.any())
 
     def suffering_X(self, phase: Phase) -> np.ndarray:
         """(X,): 0..1, how much the training is slowed for a reason that may be this machine. A machine without a plain change of its
@@ -96,83 +120,103 @@ class Deviants:
         return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.jammed else phase.harm))
 
 
-def find_deviants(
-    memory: Memory,
-    traits: TraitTable,
-    stages: Stages,
-    distances: Mapping[str, np.ndarray],
-    phase: Phase,
-    who: tuple[np.ndarray, Counting, float],
-) -> Deviants:
-    """who: (the machines that may stand out, how deviations count, seconds since the last row)."""
-    x, counting, gap_s = who
-    if not len(x):
-        none_KX = np.zeros((len(memory.metrics), 0))
-        contradiction.contradicted(memory, traits, x, (none_KX > 0.0, none_KX), (phase, gap_s))
-        return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
-    known_KX = ~np.isnan(distances["all"][:, x])
-    large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
-    smooth_KX = memory["all_quick_smooth_KM"][:, x]
-    own_KX, slow_KX, newest_KX = _apart(memory, distances, x, large_X)
-    confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
-    lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
-    if counting.unsettled:  # what the slow pace shows is of before the common move
-        lasts_KX &= confirmed_KX
-    shown_KX = _shown(newest_KX, slow_KX)
-    jam_K = jammed_K(memory, traits, phase)
-    which = (x, known_KX, large_X, jam_K, traits.jams_K)
-    quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", which, distances, phase), 0.0)
-    slow_KX = np.where(lasts_KX, _agreed(memory, "slow", which, distances, phase), 0.0)
-    echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
-    z_KX = np.where(echoed_KX, slow_KX, quick_KX)
-    shown_KX = np.where(echoed_KX, shown_KX, 1.0)
-    if counting.standstill_KM is not None:
-        still_KX = np.where(confirmed_KX, counting.standstill_KM[:, x], 0.0)
-        plainer_KX = np.abs(still_KX) > np.abs(z_KX)
-        z_KX, shown_KX = np.where(plainer_KX, still_KX, z_KX), np.where(plainer_KX, 1.0, shown_KX)
-    counted_KX = np.clip((np.abs(z_KX) - counting.start) / counting.span, 0.0, 1.0)
-    moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
-    # who has followed its peers a part of their way has not turned away from them either
-    stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
-    # more work than its peers', as of uneven experts, is no fault while nothing is slowed; less work is a smaller share
-    unfelt_K1 = traits.works_K1 & (phase.harm < _HARMS)
-    harmless_K1 = traits.falls_K1 | unfelt_K1
-    counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
-    counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # who has less congestion than others is not what they wait for
-    counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
-    fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX
-    counted_KX *= ~contradiction.contradicted(memory, traits, x, (fallen_KX, smooth_KX), (phase, gap_s))
-    lonely_X = stages.lonely_M[x]
-    if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
-        least_K1 = _OWN * traits.reach_K1 if phase.stalled else np.float32(0.0)
-        counted_KX *= ~lonely_X | ((counted_KX * ~stayed_KX > 0.2) & (np.abs(moved_KX) > least_K1)).any(axis=0)
-    if counted_KX.any():
-        counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
-    plain_K1 = np.where(unfelt_K1, _UNFELT * traits.reach_K1, traits.reach_K1)
-    change_KX = np.abs(moved_KX)
-    if jam_K.any():  # what all have lost in it is not this machine's change
-        change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(smooth_KX)))
-    reached_X = (traits.reaching_KX(z_KX < 0) & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
-    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()))
+class StandingOut(Stage):
+    """Who stands out, how far, and what of it counts: `row.deviants`. The least deviation that counts is smaller while the training is
+    slowed."""
+
+    phases: Phases
+    reference: Reference
+
+    def update(self, row: Row) -> None:
+        layout, config = row.layout, self.config
+        out_M = self.reference.stands_out_M(layout.start_z - config.eager_z, layout.staged)
+        if row.standstill_KM is not None:
+            out_M = out_M | (np.abs(row.standstill_KM) > layout.start_z - config.eager_z).any(axis=0)
+        x = np.flatnonzero(out_M)
+        row.deviants = self._deviants(row, x) if len(x) else Deviants.none(len(row.raw_KM))
+
+    def _deviants(self, row: Row, x: np.ndarray) -> Deviants:
+        """x: the machines that may stand out."""
+        reference, phase, traits, distances = self.reference.state, row.phase, row.traits, row.distances
+        large_X = row.layout.stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
+        known_KX = ~np.isnan(distances["all"][:, x])
+        smooth_KX = reference.all_quick.smooth_KM[:, x]
+        own_KX, slow_KX, newest_KX = _apart(reference, distances, x, large_X)
+        confirmed_KX = newest_KX * np.sign(own_KX) > _N.confirms * np.abs(own_KX)
+        lasts_KX = own_KX * np.sign(slow_KX) > _N.lasts * np.abs(slow_KX)
+        if row.time_s - self.phases.state.moving_since_s <= OFF_S:  # what the slow pace shows is of before the common move
+            lasts_KX &= confirmed_KX
+        shown_KX = _shown(newest_KX, slow_KX)
+        jam_K = self.phases.jammed_K(traits, phase)
+        which = (x, known_KX, large_X, jam_K, traits.jams_K)
+        quick_KX = np.where(confirmed_KX, _agreed(reference, "quick", which, distances, phase), 0.0)
+        slow_KX = np.where(lasts_KX, _agreed(reference, "slow", which, distances, phase), 0.0)
+        echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
+        z_KX = np.where(echoed_KX, slow_KX, quick_KX)
+        shown_KX = np.where(echoed_KX, shown_KX, 1.0)
+        if row.standstill_KM is not None:
+            still_KX = np.where(confirmed_KX, row.standstill_KM[:, x], 0.0)
+            plainer_KX = np.abs(still_KX) > np.abs(z_KX)
+            z_KX, shown_KX = np.where(plainer_KX, still_KX, z_KX), np.where(plainer_KX, 1.0, shown_KX)
+        start = row.layout.start_z - self.config.eager_z * phase.lasting
+        counted_KX = np.clip((np.abs(z_KX) - start) / self.config.z_span, 0.0, 1.0)
+        moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
+        # who has followed its peers a part of their way has not turned away from them either
+        stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < _N.followed * np.abs(np.nan_to_num(smooth_KX))
+        # more work than its peers', as of uneven experts, is no fault while nothing is slowed; less work is a smaller share
+        unfelt_K1 = traits.works_K1 & (phase.harm < _N.harms)
+        harmless_K1 = traits.falls_K1 | unfelt_K1
+        counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
+        counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # who has less congestion than others is not what they wait for
+        counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else self.config.stayed, 1.0)
+        fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX
+        reached_X = np.zeros(len(x), dtype=bool)
+        said = (x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX)
+        return Deviants(*said, smooth_KX, own_KX, stayed_KX, fallen_KX, unfelt_K1, jam_K)
 
 
-def _apart(memory: Memory, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
+class Changed(Stage):
+    """Of what counts: less of who came back to its peers, or is alone in its stage; who has plainly changed itself."""
+
+    reference: ReferenceState
+
+    def update(self, row: Row) -> None:
+        found, phase, traits, stages = row.deviants, row.phase, row.traits, row.layout.stages
+        x = found.machines_X
+        if not len(x):
+            return
+        lonely_X = stages.lonely_M[x]
+        if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
+            least_K1 = _N.own * traits.reach_K1 if phase.stalled else np.float32(0.0)
+            plainly_KX = (found.counted_KX * ~found.stayed_KX > _N.speaks) & (np.abs(found.moved_KX) > least_K1)
+            found.counted_KX *= ~lonely_X | plainly_KX.any(axis=0)
+        if found.counted_KX.any():
+            found.counted_KX *= np.where(_came_back(self.reference, stages, x, found.own_KX), self.config.came_back, 1.0)
+        plain_K1 = np.where(found.unfelt_K1, _N.unfelt * traits.reach_K1, traits.reach_K1)
+        change_KX = np.abs(found.moved_KX)
+        if found.jammed:  # what all have lost in it is not this machine's change
+            change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(found.smooth_KX)))
+        reaching_KX = traits.reaching_KX(found.z_KX < 0)
+        found.reached_X = (reaching_KX & (found.counted_KX > _N.plain) & ~found.stayed_KX & (change_KX > plain_K1)).any(axis=0)
+
+
+def _apart(reference: ReferenceState, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
     """Three (K, X): how far from the yardstick that counts, scaled: smoothed quickly, smoothed slowly, and as it is now."""
-    apart = (memory["all_quick_smooth_KM"][:, x], memory["all_slow_smooth_KM"][:, x], distances["all"][:, x])
+    apart = (reference.all_quick.smooth_KM[:, x], reference.all_slow.smooth_KM[:, x], distances["all"][:, x])
     if not large_X.any():
         return apart
-    inside = (memory["stage_quick_smooth_KM"][:, x], memory["stage_slow_smooth_KM"][:, x], distances["stage"][:, x])
+    inside = (reference.stage_quick.smooth_KM[:, x], reference.stage_slow.smooth_KM[:, x], distances["stage"][:, x])
     return tuple(np.where(large_X, stage_KX, all_KX) for stage_KX, all_KX in zip(inside, apart, strict=True))
 
 
 def _shown(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:
     """0..1: 1 where the newest sample is at least half as far off as what is smoothed slowly, 0 where it is not off to that side."""
-    part_KX = newest_KX * np.sign(slow_KX) / (_SHOWS * np.maximum(np.abs(slow_KX), 1e-9))
+    part_KX = newest_KX * np.sign(slow_KX) / (_N.shows * np.maximum(np.abs(slow_KX), 1e-9))
     return np.asarray(np.nan_to_num(np.clip(part_KX, 0.0, 1.0)))
 
 
 def _agreed(
-    memory: Memory,
+    reference: ReferenceState,
     pace: str,
     which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     distances: Mapping[str, np.ndarray],
@@ -182,22 +226,22 @@ def _agreed(
     counts, but for congestion, which no stage has more of than another: a single noisy neighbour would hide it; a large stage is
     yardstick enough. In a jam of all, machines differ as they never do else: it is measured in that."""
     x, known_KX, large_X, jam_K, jams_K = which
-    all_K = reference.apart_K(memory, f"all_{pace}", jam_K)
-    z_KX = reference.deviation_KX(memory, f"all_{pace}", x, known_KX, phase.shift_K, all_K)
+    of_all = reference.all_quick if pace == "quick" else reference.all_slow
+    z_KX = deviation_KX(of_all, x, known_KX, phase.shift_K, apart_K(of_all, jam_K))
     if "stage" not in distances:
         return z_KX
     peers_KX = ~np.isnan(distances["stage"][:, x])
-    stage_K = reference.apart_K(memory, f"stage_{pace}", jam_K)
-    stage_KX = reference.deviation_KX(memory, f"stage_{pace}", x, peers_KX, phase.shift_K, stage_K)
+    of_stage = reference.stage_quick if pace == "quick" else reference.stage_slow
+    stage_KX = deviation_KX(of_stage, x, peers_KX, phase.shift_K, apart_K(of_stage, jam_K))
     nearer_KX = np.where(np.abs(z_KX) < np.abs(stage_KX), z_KX, stage_KX)
     both_KX = np.where(np.sign(z_KX) == np.sign(stage_KX), nearer_KX, 0.0)
     both_KX[jams_K] = z_KX[jams_K]
     return np.where(peers_KX, np.where(large_X, stage_KX, both_KX), z_KX)
 
 
-def _came_back(memory: Memory, stages: Stages, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
+def _came_back(reference: ReferenceState, stages: Stages, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
     """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin."""
-    standing_KM = memory["standing_KM"]
+    standing_KM = reference.standing_KM
     returned_KX = np.zeros(smooth_KX.shape, dtype=bool)
     for index, members in enumerate(stages.members):
         inside_X = np.isin(x, members)
@@ -205,6 +249,6 @@ def _came_back(memory: Memory, stages: Stages, x: np.ndarray, smooth_KX: np.ndar
             if index not in stages.middles:
                 stages.middles[index] = np.median(standing_KM[:, members], axis=1, keepdims=True)
             apart_KX = standing_KM[:, x[inside_X]] - stages.middles[index]
-            small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _RETURNED * np.abs(smooth_KX[:, inside_X])
+            small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _N.returned * np.abs(smooth_KX[:, inside_X])
             returned_KX[:, inside_X] = small_KX
     return returned_KX

@@ -7,14 +7,34 @@ weak evidence waits. Evidence that does not last leaks away.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.traits import TraitTable
 
 __all__ = ["credit", "distinctness", "family_evidence", "loneliness", "loud_metrics", "needed_z", "shown", "summed"]
 
-_OLD_S = 60.0  # who has been odd for so long is no jitter
+
+@dataclass(frozen=True, slots=True)
+class EvidenceNumbers:
+    """Section [evidence] of detector.toml: what each number is stands there."""
+
+    old_s: float
+    above_z: float
+    no_series_z: float
+    loud: float
+    leads: float
+    leads_span: float
+    least_rival: float
+    full_s: float
+    hurry: float
+    beyond: float
+    most_s: float
+
+
+_N = numbers("evidence", EvidenceNumbers)
 
 
 def needed_z(machines: int, metrics: int) -> float:
@@ -23,7 +43,7 @@ def needed_z(machines: int, metrics: int) -> float:
     >>> round(needed_z(4, 5), 2), round(needed_z(1500, 19), 2)
     (2.95, 5.03)
     """
-    return float(0.5 + np.sqrt(2.0 * np.log(max(2.0, machines * metrics)))) if machines * metrics > 0 else 3.0
+    return float(_N.above_z + np.sqrt(2.0 * np.log(max(2.0, machines * metrics)))) if machines * metrics > 0 else _N.no_series_z
 
 
 def family_evidence(traits: TraitTable, evidence_KM: np.ndarray, falls_KM: np.ndarray) -> np.ndarray:
@@ -56,7 +76,7 @@ def loneliness(families_FX: np.ndarray) -> np.ndarray:
 def loud_metrics(traits: TraitTable, counted_KX: np.ndarray) -> np.ndarray:
     """Mask (K, X) of the metrics that say at least half of what each machine's loudest says."""
     weighted_KX = counted_KX * traits.weight_K1
-    return np.asarray(weighted_KX >= 0.5 * np.maximum(weighted_KX.max(axis=0, initial=0.0), 1e-9))
+    return np.asarray(weighted_KX >= _N.loud * np.maximum(weighted_KX.max(axis=0, initial=0.0), 1e-9))
 
 
 def shown(traits: TraitTable, loud_KX: np.ndarray, shown_KX: np.ndarray, falls_KX: np.ndarray) -> np.ndarray:
@@ -84,10 +104,10 @@ def distinctness(strength_M: np.ndarray, odd_s_M: np.ndarray | None = None) -> n
     second, first = float(strength_M[order[0]]), float(strength_M[order[1]])
     others_M = np.full_like(strength_M, first)
     others_M[order[1]] = second
-    share_M = np.asarray(np.clip((strength_M / np.maximum(others_M, 0.05) - 1.25) / 0.75, 0.0, 1.0))
+    share_M = np.asarray(np.clip((strength_M / np.maximum(others_M, _N.least_rival) - _N.leads) / _N.leads_span, 0.0, 1.0))
     if odd_s_M is None:
         return share_M
-    old_M = odd_s_M >= _OLD_S
+    old_M = odd_s_M >= _N.old_s
     return np.where(old_M, distinctness(np.where(old_M, strength_M, 0.0)), share_M) if old_M.any() else share_M
 
 
@@ -100,4 +120,5 @@ def summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) ->
 def credit(seconds_M: np.ndarray, hurry: bool) -> np.ndarray:
     """Seconds of evidence in one sample that comes after so many seconds: a single sample never says as much as many do. hurry: the
     training is slowed, and a sample's seconds beyond the fourth are worth more."""
-    return np.asarray(np.minimum(seconds_M, 4.0) + (0.5 if hurry else 0.15) * np.clip(seconds_M - 4.0, 0.0, 26.0))
+    beyond_M = np.clip(seconds_M - _N.full_s, 0.0, _N.most_s)
+    return np.asarray(np.minimum(seconds_M, _N.full_s) + (_N.hurry if hurry else _N.beyond) * beyond_M)

@@ -3,64 +3,161 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors import coupling
-from minder.diagnose.detectors.contradiction import not_judged
-from minder.diagnose.detectors.deviants import Deviants
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.absence import at_once_s
+from minder.diagnose.detectors.clocks import ClockState
+from minder.diagnose.detectors.contradiction import Contradiction
+from minder.diagnose.detectors.coupling import Coupling
+from minder.diagnose.detectors.far_clocks import FarClockState
+from minder.diagnose.detectors.forerunner import ForerunnerState
+from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import Phases
+from minder.diagnose.detectors.presence import PresenceState
+from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.returns import ReturnsState
+from minder.diagnose.detectors.score import ScoreState
+from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.sure import families_of
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
 from minder.model.evidence import Cause, Evidence, Scores
 
-__all__ = ["Explained", "explain"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-_MOST = 6
-_SEVERAL = 2  # families of metrics that speak beside gauges which have frozen say more than the silence of these
-_ONE_DEVICE = 1.5  # a device this much farther off than its machine's mean is named
+__all__ = ["Explaining"]
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
-    """What a row's scores are explained by. deviating_KM: index into `devices` of each machine's farthest device, -1 for none."""
+class ExplainNumbers:
+    """Section [explain] of detector.toml: what each number is stands there."""
 
-    time_s: float
-    threshold: float
-    quiet: bool
-    in_time_s: tuple[float, float]
-    seen: Seen
-    deviants: Deviants
-    devices: tuple[str, ...] = ()
-    deviating_KM: np.ndarray | None = None
+    most: int
+    several: int
+    one_device: float
+    shown: float
+    least: float
+    slowed: float
+    stall: float
 
 
-def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
-    """Scores of one row."""
-    score_M = memory["score_M"].copy()
-    evidence: dict[str, tuple[Evidence, ...]] = {}
-    since: dict[str, float] = {}
-    cause: dict[str, Cause] = {}
-    for m in np.flatnonzero(score_M >= 0.5 * row.threshold).tolist():
-        name = memory.machines[m]
-        started_s = float(memory["since_M"][m])
-        since[name] = started_s if started_s == started_s else row.time_s
-        place = np.flatnonzero(row.deviants.machines_X == m)
-        shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
-        if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _SEVERAL):
-            evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
-            cause[name] = "absence"
-        else:
-            spoken = _returned(memory, traits, m, since[name]) or shown or _shared(memory, traits, m, since[name])
-            evidence[name] = spoken or _went_first(memory, traits, m, since[name])
-            cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
-    off = tuple(memory.machines[m] for m in np.flatnonzero((memory["clock_off_M"] != 0.0) | (memory["far_off_M"] != 0.0)).tolist())
-    group = tuple(memory.machines[m] for m in np.flatnonzero(memory["in_group_M"]).tolist())
-    return Scores(
-        row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s,
-        group if len(group) > 1 else (), coupling.not_aligned(memory) | not_judged(memory, traits.metrics), off,
-    )  # fmt: skip
+_N = numbers("explain", ExplainNumbers)
+
+
+class Explaining(Stage):
+    """What the detector says of the row: `row.scores`."""
+
+    presence: PresenceState
+    phases: Phases
+    reference: ReferenceState
+    clocks: ClockState
+    far_clocks: FarClockState
+    contradiction: Contradiction
+    coupling: Coupling
+    forerunner: ForerunnerState
+    groups: GroupState
+    returns: ReturnsState
+    score: ScoreState
+
+    def update(self, row: Row) -> None:
+        row.scores = self._explained(row)
+
+    def _explained(self, row: Row) -> Scores:
+        """Scores of one row."""
+        machines, score_M = row.layout.machines, self.score.score_M.copy()
+        evidence: dict[str, tuple[Evidence, ...]] = {}
+        since: dict[str, float] = {}
+        cause: dict[str, Cause] = {}
+        for m in np.flatnonzero(score_M >= _N.shown * self.config.patience_s).tolist():
+            name = row.layout.machines[m]
+            started_s = float(self.score.since_M[m])
+            since[name] = started_s if started_s == started_s else row.time_s
+            place = np.flatnonzero(row.deviants.machines_X == m)
+            shown = self._metrics(row, int(place[0]), since[name]) if len(place) else ()
+            if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _N.several):
+                evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
+                cause[name] = "absence"
+            else:
+                spoken = self._returned(row, m, since[name]) or shown or self._shared(row, m, since[name])
+                evidence[name] = spoken or self._went_first(row, m, since[name])
+                cause[name] = self._cause(row, int(place[0])) if len(place) else "unknown"
+        off = tuple(row.layout.machines[m] for m in np.flatnonzero((self.clocks.off_M != 0.0) | (self.far_clocks.off_M != 0.0)).tolist())
+        group = tuple(row.layout.machines[m] for m in np.flatnonzero(self.groups.in_group_M).tolist())
+        phase, seen = row.phase, row.seen
+        quiet = phase.moving or phase.idle or phase.grace or seen.outage
+        in_time_s = (at_once_s(phase, seen), self.phases.too_late_s(phase, seen.interval_s))
+        unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
+        return Scores(
+            row.time_s, machines, score_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
+            group if len(group) > 1 else (), unjudged, off,
+        )  # fmt: skip
+
+    def _metrics(self, row: Row, place: int, since_s: float) -> tuple[Evidence, ...]:
+        """The plainest first; of a metric and its smallest and largest device only the plainest one."""
+        m = int(row.deviants.machines_X[place])
+        weight_K = row.deviants.counted_KX[:, place] * row.traits.weight_K1[:, 0]
+        far_K = np.abs(row.deviants.z_KX[:, place])
+        found: dict[str, Evidence] = {}
+        for k in np.lexsort((-far_K, -weight_K)).tolist():
+            if weight_K[k] <= _N.least or len(found) == _N.most:
+                break
+            metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
+            if metric in found:
+                continue
+            plainest = _plainest(row.traits, metric, row.deviants.newest_KX[:, place])
+            observed = float(self.presence.last_KM[plainest, m])
+            distance = float(row.deviants.newest_KX[plainest, place])
+            scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[plainest, 0])
+            expected = row.traits.unscale(plainest, scaled - distance) if np.isfinite(distance) else None
+            device = _device(row, plainest, m)
+            found[metric] = Evidence("telemetry", row.layout.machines[m], "", metric, device, observed, expected, since_s)
+        return tuple(found.values())
+
+    def _went_first(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:
+        """Of a forerunner that its peers have joined: where it stood usually, and where it fell to."""
+        scaled_K = row.traits.scale(self.presence.last_KM[:, m : m + 1])[:, 0]
+        moved_K = self.reference.all_quick.smooth_KM[:, m] + self.phases.state.shift_K
+        told_K = (self.forerunner.fore_KM[:, m] != 0.0) & np.isfinite(moved_K) & (self.forerunner.fore_M[m] > 0.0)
+        found = []
+        for k in np.flatnonzero(told_K).tolist()[: _N.most]:
+            metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
+            expected = row.traits.unscale(k, float(scaled_K[k] - moved_K[k]))
+            found.append(
+                Evidence(
+                    "telemetry", row.layout.machines[m], "changed first, and all others after it", metric, None, observed, expected, since_s
+                )
+            )
+        return tuple(found)
+
+    def _returned(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:
+        """Of a machine at which the same sign has come back: that sign. Each was short, and what the newest row shows besides is chance."""
+        if not self.returns.returned_M[m] or self.returns.sign_k_M[m] != self.returns.sign_k_M[m]:
+            return ()
+        metric, often = row.traits.metrics[int(self.returns.sign_k_M[m])], float(self.returns.returns_M[m])
+        message = f"again and again, at this machine only: {max(3, round(often))} times within ten minutes"
+        return (Evidence("telemetry", row.layout.machines[m], message, metric, None, None, None, since_s),)
+
+    def _shared(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:
+        """Of a machine that stands apart in a cause of slowness, alone or with others: that cause, and where all others stand."""
+        if self.groups.grouped_k_M[m] != self.groups.grouped_k_M[m]:
+            return ()
+        k = int(self.groups.grouped_k_M[m])
+        metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
+        scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[k, 0])
+        place_M = self.reference.all_quick.smooth_KM[k] + self.reference.standing_KM[k]
+        expected = row.traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
+        return (Evidence("telemetry", row.layout.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
+
+    def _cause(self, row: Row, place: int) -> Cause:
+        """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity says nothing."""
+        own_K = self.reference.all_quick.smooth_KM[:, row.deviants.machines_X[place]] + self.phases.state.shift_K
+        told_K = row.traits.activity_K & (row.deviants.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
+        if not told_K.any():
+            return "slowdown" if (np.abs(self.phases.state.shift_K[row.traits.activity_K]) > _N.slowed).any() else "unknown"
+        return "stall" if float(own_K[told_K].min()) < _N.stall else "slowdown"
 
 
 def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:
@@ -69,87 +166,20 @@ def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tu
     return (Evidence("telemetry", machine, message, None, None, None, None, since_s),)
 
 
-def _metrics(memory: Memory, traits: TraitTable, row: Explained, place: int, since_s: float) -> tuple[Evidence, ...]:
-    """The plainest first; of a metric and its smallest and largest device only the plainest one."""
-    m = int(row.deviants.machines_X[place])
-    weight_K = row.deviants.counted_KX[:, place] * traits.weight_K1[:, 0]
-    far_K = np.abs(row.deviants.z_KX[:, place])
-    found: dict[str, Evidence] = {}
-    for k in np.lexsort((-far_K, -weight_K)).tolist():
-        if weight_K[k] <= 0.05 or len(found) == _MOST:
-            break
-        metric = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
-        if metric in found:
-            continue
-        plainest = _plainest(traits, metric, row.deviants.newest_KX[:, place])
-        observed = float(memory["last_KM"][plainest, m])
-        distance = float(row.deviants.newest_KX[plainest, place])
-        scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[plainest, 0])
-        expected = traits.unscale(plainest, scaled - distance) if np.isfinite(distance) else None
-        device = _device(traits, row, plainest, m)
-        found[metric] = Evidence("telemetry", memory.machines[m], "", metric, device, observed, expected, since_s)
-    return tuple(found.values())
-
-
-def _went_first(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
-    """Of a forerunner that its peers have joined: where it stood usually, and where it fell to."""
-    scaled_K = traits.scale(memory["last_KM"][:, m : m + 1])[:, 0]
-    moved_K = memory["all_quick_smooth_KM"][:, m] + memory["shift_K"]
-    told_K = (memory["fore_KM"][:, m] != 0.0) & np.isfinite(moved_K) & (memory["fore_M"][m] > 0.0)
-    found = []
-    for k in np.flatnonzero(told_K).tolist()[:_MOST]:
-        metric, observed = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(memory["last_KM"][k, m])
-        expected = traits.unscale(k, float(scaled_K[k] - moved_K[k]))
-        found.append(
-            Evidence("telemetry", memory.machines[m], "changed first, and all others after it", metric, None, observed, expected, since_s)
-        )
-    return tuple(found)
-
-
-def _returned(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
-    """Of a machine at which the same sign has come back: that sign. Each was short, and what the newest row shows besides is chance."""
-    if not memory["returned_M"][m] or memory["sign_k_M"][m] != memory["sign_k_M"][m]:
-        return ()
-    metric, often = traits.metrics[int(memory["sign_k_M"][m])], float(memory["returns_M"][m])
-    message = f"again and again, at this machine only: {max(3, round(often))} times within ten minutes"
-    return (Evidence("telemetry", memory.machines[m], message, metric, None, None, None, since_s),)
-
-
-def _shared(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
-    """Of a machine that stands apart in a cause of slowness, alone or with others: that cause, and where all others stand."""
-    if memory["grouped_k_M"][m] != memory["grouped_k_M"][m]:
-        return ()
-    k = int(memory["grouped_k_M"][m])
-    metric, observed = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(memory["last_KM"][k, m])
-    scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[k, 0])
-    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
-    expected = traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
-    return (Evidence("telemetry", memory.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
-
-
 def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:
     """The metric itself, or the one device that is much farther off than the mean of all."""
     own = traits.place[metric]
     best, size = own, abs(float(np.nan_to_num(newest_K[own])))
     for suffix in (LOW, HIGH):
         k = traits.place.get(metric + suffix)
-        if k is not None and abs(float(np.nan_to_num(newest_K[k]))) > _ONE_DEVICE * size:
-            best, size = k, abs(float(newest_K[k])) / _ONE_DEVICE
+        if k is not None and abs(float(np.nan_to_num(newest_K[k]))) > _N.one_device * size:
+            best, size = k, abs(float(newest_K[k])) / _N.one_device
     return best
 
 
-def _device(traits: TraitTable, row: Explained, metric: int, m: int) -> str | None:
-    name = traits.metrics[metric]
+def _device(row: Row, metric: int, m: int) -> str | None:
+    name = row.traits.metrics[metric]
     if row.deviating_KM is None or not name.endswith((LOW, HIGH)):
         return None
-    index = int(row.deviating_KM[traits.place[name.removesuffix(LOW).removesuffix(HIGH)], m])
+    index = int(row.deviating_KM[row.traits.place[name.removesuffix(LOW).removesuffix(HIGH)], m])
     return row.devices[index] if 0 <= index < len(row.devices) else None
-
-
-def _cause(memory: Memory, traits: TraitTable, row: Explained, place: int) -> Cause:
-    """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity says nothing."""
-    own_K = memory["all_quick_smooth_KM"][:, row.deviants.machines_X[place]] + memory["shift_K"]
-    told_K = traits.activity_K & (row.deviants.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
-    if not told_K.any():
-        return "slowdown" if (np.abs(memory["shift_K"][traits.activity_K]) > 0.1).any() else "unknown"
-    return "stall" if float(own_K[told_K].min()) < -0.9 else "slowdown"

@@ -7,63 +7,79 @@ samples arrive has corrected most of them before (`minder.ingest.windows.clocks`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from minder.diagnose.detectors.clocks import Clocks
+from minder.diagnose.detectors.clocks import ClockState, Timing
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
+from minder.diagnose.detectors.state import per
 
-__all__ = ["FIELDS", "FarClocks"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "far_level_LM": ("LM", np.nan),
-    "far_peers_LM": ("LM", np.nan),
-    "far_common_L": ("L", np.nan),
-    "far_at": ("", 0.0),
-    "far_told": ("", 0.0),
-    "far_misfit_LM": ("LM", 0.0),
-    "far_falls": ("", 0.0),
-    "far_rises": ("", 0.0),
-    "far_news": ("", 0.0),
-    "far_off_M": ("M", 0.0),  # stretches by which a machine is late
-    "far_sum_M": ("M", 0.0),  # of its level in this stretch
-    "far_heard_M": ("M", 0.0),  # in so many rows
-    "far_waited_s": ("", 0.0),
-    "far_rows": ("", 0.0),  # in this stretch
-    "far_stretch_rows": ("", 1.0),  # in a whole one
-}
-_STRETCH_S = 8.0
-_FAR = 2  # stretches: what is less far off is timed by the row
-_OFF_S = 120.0
+__all__ = ["FarClockState", "FarClocks"]
 
 
-class FarClocks(Clocks):
-    """Works on the detector's memory, as Clocks does."""
+@dataclass(frozen=True, slots=True)
+class FarClocksNumbers:
+    """Section [far_clocks] of detector.toml: what each number is stands there."""
 
-    prefix, off_s = "far", _OFF_S
-    fits, still_fits = 0.5, 0.6
+    stretch_s: float
+    far: int
+    off_s: float
+    fits: float
+    still_fits: float
+
+
+_N = numbers("far_clocks", FarClocksNumbers)
+
+
+@dataclass(slots=True)
+class FarClockState(ClockState):
+    """Of stretches instead of rows."""
+
+    sum_M: np.ndarray = per("M")  # of its level in this stretch
+    heard_M: np.ndarray = per("M")  # in so many rows
+    waited_s: float = 0.0
+    rows: float = 0.0  # in this stretch
+    stretch_rows: float = 1.0  # in a whole one
+
+
+class FarClocks(Timing):
+    """Clocks that are off by more; whose are: `row.far_off`."""
+
+    state: FarClockState
+    off_s = _N.off_s
+    fits, still_fits = _N.fits, _N.still_fits
     patient = False  # within four minutes there is always a move
 
-    def observe_levels(self, level_M: np.ndarray | None, gap_s: float) -> None:
-        """One row, of what `Clocks.observe` gave."""
-        if level_M is None:
-            return
-        memory, heard_M = self._memory, ~np.isnan(level_M)
-        memory["far_sum_M"] = memory["far_sum_M"] + np.where(heard_M, level_M, 0.0)
-        memory["far_heard_M"] = memory["far_heard_M"] + heard_M
-        waited_s = memory.number("far_waited_s") + gap_s
-        memory.set_number("far_waited_s", waited_s)
-        memory.set_number("far_rows", memory.number("far_rows") + 1.0)
-        if waited_s < _STRETCH_S:
+    def update(self, row: Row) -> None:
+        if row.level_M is not None:
+            self.observe_levels(row.level_M, row.seen.gap_s)
+        row.far_off = self.align(row.distances, row.scaled_KM)
+
+    def observe_levels(self, level_M: np.ndarray, gap_s: float) -> None:
+        """One row of each machine's activity."""
+        state, heard_M = self.state, ~np.isnan(level_M)
+        state.sum_M = state.sum_M + np.where(heard_M, level_M, 0.0)
+        state.heard_M = state.heard_M + heard_M
+        waited_s = state.waited_s + gap_s
+        state.waited_s = waited_s
+        state.rows += 1.0
+        if waited_s < _N.stretch_s:
             return
         with np.errstate(invalid="ignore", divide="ignore"):
-            mean_M = memory["far_sum_M"] / memory["far_heard_M"]
-        memory.set_number("far_stretch_rows", memory.number("far_rows"))
-        memory.forget(("far_sum_M", "far_heard_M", "far_waited_s", "far_rows"))
+            mean_M = state.sum_M / state.heard_M
+        state.stretch_rows = state.rows
+        state.forget("sum_M", "heard_M", "waited_s", "rows")
         self._follow_row(mean_M, median_known(mean_M), waited_s)
 
     def _off(self) -> dict[str, tuple[int, int]]:
-        rows = int(self._memory.number("far_stretch_rows"))
-        return {name: (m, late * rows) for name, (m, late) in super()._off().items() if abs(late) >= _FAR}
+        rows = int(self.state.stretch_rows)
+        return {name: (m, late * rows) for name, (m, late) in super()._off().items() if abs(late) >= _N.far}
 
     def _blur(self) -> int:
-        return int(self._memory.number("far_stretch_rows"))
+        return int(self.state.stretch_rows)

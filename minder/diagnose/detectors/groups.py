@@ -14,32 +14,131 @@ A group is a reason to look, never to evict: a person knows what its machines sh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.presence import OUTAGE, Seen
+from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import UNIT, TraitTable
 
-__all__ = ["FIELDS", "cause_group", "hit_together", "together_s"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Layout, Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "grouped_s_M": ("M", 0.0),  # seconds for which the machine has stood apart with others, in a cause of slowness
-    "grouped_k_M": ("M", np.nan),  # by that metric, as an index
-    "group_waited_s": ("", 3.0),  # since groups were last asked for; the first row asks
-    "in_group_M": ("M", 0.0),  # 1: what speaks against the machine speaks against others, too
-}
-_STEP_S = 3.0
-_SHARE = 0.4  # of the machines that are heard: more are what happened to the job
-_GAP = 0.5  # share of a member's deviation that no other machine reaches
-_PLAIN = 0.7  # share of a plain change that each member shows at least, smoothed slowly
-_FAR_BELOW, _ALIKE = 0.22, 0.33  # scaled: a fifth; other hardware differs by a tenth. Share of it by which the others differ at most
-_ERRS = 1.6  # scaled: four errors a second where no other machine has one
-_FEWEST = 4  # machines that tell where others stand
-_FORGET_S = 60.0
-_MOST_S = 300.0
-_FELT = 0.25  # congestion of a few is a fault where the training is slowed by it
-_INTERVALS = 2.0
+__all__ = ["CauseGroups", "GroupState", "hit_together", "together_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsNumbers:
+    """Section [groups] of detector.toml: what each number is stands there."""
+
+    step_s: float
+    share: float
+    gap: float
+    plain: float
+    far_below: float
+    alike: float
+    errs: float
+    fewest: int
+    forget_s: float
+    most_s: float
+    felt: float
+    intervals: float
+    above_mean: float
+    apart: float
+    equal: float
+    forgotten_s: float
+    part: int
+
+
+_N = numbers("groups", GroupsNumbers)
+
+
+@dataclass(slots=True)
+class GroupState(State):
+    grouped_s_M: np.ndarray = per("M")  # seconds for which the machine has stood apart with others, in a cause of slowness
+    grouped_k_M: np.ndarray = per("M", np.nan)  # by that metric, as an index
+    group_waited_s: float = 3.0  # since groups were last asked for; the first row asks
+    in_group_M: np.ndarray = per("M")  # 1: what speaks against the machine speaks against others, too
+
+
+class CauseGroups(Stage):
+    """Machines that stand apart in a cause of slowness."""
+
+    reference: ReferenceState
+    state: GroupState
+
+    def update(self, row: Row) -> None:
+        self.cause_group(row.traits, row.phase, row.seen, row.layout.start_z)
+
+    def follow(self, layout: Layout) -> None:
+        if layout.renamed:  # metrics stand under other numbers now
+            self.state.forget("grouped_k_M")
+
+    def cause_group(self, traits: TraitTable, phase: Phase, seen: Seen, least_z: float) -> None:
+        """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
+        if phase.moving or phase.idle or phase.grace or seen.outage:
+            return  # such rows say nothing: they neither add nor interrupt
+        waited_s = self.state.group_waited_s + seen.gap_s
+        self.state.group_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
+        if waited_s < _N.step_s:  # what lasts for minutes need not be asked for every second
+            return
+        grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
+        apart_M = np.zeros(len(grouped_s_M), dtype=bool)
+        for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
+            counts = not traits.jams_K[k] or phase.effect >= _N.felt
+            members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
+            members_M = members_M if members_M.any() else self._alone_M(traits, k)
+            if members_M.any():
+                k_M = np.where(members_M & ~apart_M, float(k), k_M)
+                apart_M |= members_M
+        if apart_M.any() or grouped_s_M.any():
+            kept_s_M = grouped_s_M * np.exp(-waited_s / _N.forget_s)
+            longer_s_M = np.minimum(grouped_s_M + waited_s, _N.most_s)
+            self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
+            self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
+
+    def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
+        """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
+        side = 1.0 if traits.jams_K[k] else -1.0
+        unit_M, reach = self.reference.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
+        with np.errstate(invalid="ignore"):
+            slow_M = side * self.reference.all_slow.smooth_KM[k]
+            if not (slow_M > _N.plain * reach).any():
+                return np.zeros(len(slow_M), dtype=bool)
+            quick_M, most = side * self.reference.all_quick.smooth_KM[k], UNIT if traits.falls_K1[k, 0] else np.inf
+            far_M = (slow_M > least_z * unit_M) & (slow_M > _N.plain * reach) & (quick_M > _N.gap * slow_M) & (slow_M < most)
+        count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
+        if count < 2 or count > _N.share * np.count_nonzero(heard_M):
+            return np.zeros(len(far_M), dtype=bool)
+        nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
+        return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _N.gap * nearest))
+
+    def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
+        """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
+        included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
+        found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
+        if traits.jams_K[k] and not traits.errs_K[k]:
+            return found_M
+        place_M = self.reference.all_quick.smooth_KM[k] + self.reference.standing_KM[k]
+        worse_M = place_M if traits.errs_K[k] else -place_M
+        known_M, far = ~np.isnan(place_M), _N.errs if traits.errs_K[k] else _N.far_below
+        if np.count_nonzero(known_M) < _N.fewest:
+            return found_M
+        if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:
+            return found_M
+        apart_M = worse_M - np.median(worse_M[known_M])
+        most = UNIT if traits.falls_K1[k, 0] else np.inf
+        worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
+        known_M[worst] = False
+        alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
+        found_M[worst] = alike and far < apart_M[worst] < most
+        return found_M
 
 
 def together_s(least_s: float, interval_s: float) -> float:
@@ -48,85 +147,23 @@ def together_s(least_s: float, interval_s: float) -> float:
     >>> together_s(10.0, 2.0), together_s(10.0, 15.0)
     (10.0, 30.0)
     """
-    return max(least_s, _INTERVALS * interval_s)
-
-
-def cause_group(memory: Memory, traits: TraitTable, phase: Phase, seen: Seen, least_z: float) -> None:
-    """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
-    if phase.moving or phase.idle or phase.grace or seen.outage:
-        return  # such rows say nothing: they neither add nor interrupt
-    waited_s = memory.number("group_waited_s") + seen.gap_s
-    memory.set_number("group_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
-    if waited_s < _STEP_S:  # what lasts for minutes need not be asked for every second
-        return
-    grouped_s_M, k_M = memory["grouped_s_M"], memory["grouped_k_M"]
-    apart_M = np.zeros(len(grouped_s_M), dtype=bool)
-    for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
-        counts = not traits.jams_K[k] or phase.effect >= _FELT
-        members_M = _members_M(memory, traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
-        members_M = members_M if members_M.any() else _alone_M(memory, traits, k)
-        if members_M.any():
-            k_M = np.where(members_M & ~apart_M, float(k), k_M)
-            apart_M |= members_M
-    if apart_M.any() or grouped_s_M.any():
-        kept_s_M = grouped_s_M * np.exp(-waited_s / _FORGET_S)
-        memory["grouped_s_M"] = np.where(apart_M, np.minimum(grouped_s_M + waited_s, _MOST_S), np.where(kept_s_M > 0.5, kept_s_M, 0.0))
-        memory["grouped_k_M"] = np.where(memory["grouped_s_M"] > 0.0, k_M, np.nan)
-
-
-def _members_M(memory: Memory, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
-    """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
-    side = 1.0 if traits.jams_K[k] else -1.0
-    unit_M, reach = memory["all_slow_unit_KM"][k], float(traits.reach_K1[k, 0])
-    with np.errstate(invalid="ignore"):
-        slow_M = side * memory["all_slow_smooth_KM"][k]
-        if not (slow_M > _PLAIN * reach).any():
-            return np.zeros(len(slow_M), dtype=bool)
-        quick_M, most = side * memory["all_quick_smooth_KM"][k], UNIT if traits.falls_K1[k, 0] else np.inf
-        far_M = (slow_M > least_z * unit_M) & (slow_M > _PLAIN * reach) & (quick_M > _GAP * slow_M) & (slow_M < most)
-    count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
-    if count < 2 or count > _SHARE * np.count_nonzero(heard_M):
-        return np.zeros(len(far_M), dtype=bool)
-    nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
-    return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _GAP * nearest))
-
-
-def _alone_M(memory: Memory, traits: TraitTable, k: int) -> np.ndarray:
-    """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
-    included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
-    found_M = np.zeros(len(memory.machines), dtype=bool)
-    if traits.jams_K[k] and not traits.errs_K[k]:
-        return found_M
-    place_M = memory["all_quick_smooth_KM"][k] + memory["standing_KM"][k]
-    worse_M = place_M if traits.errs_K[k] else -place_M
-    known_M, far = ~np.isnan(place_M), _ERRS if traits.errs_K[k] else _FAR_BELOW
-    if np.count_nonzero(known_M) < _FEWEST:
-        return found_M
-    if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + 0.5 * far:
-        return found_M
-    apart_M = worse_M - np.median(worse_M[known_M])
-    most = UNIT if traits.falls_K1[k, 0] else np.inf
-    worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
-    known_M[worst] = False
-    alike = float(np.abs(apart_M[known_M]).max()) <= _ALIKE * apart_M[worst]
-    found_M[worst] = alike and far < apart_M[worst] < most
-    return found_M
+    return max(least_s, _N.intervals * interval_s)
 
 
 def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float, silent_M: np.ndarray) -> np.ndarray:
     """Mask of two or more machines that turned odd within seconds of each other, about equally, and far more than any other;
     all False if there is no such group, or if it is more than a quarter of the job: of silent ones, so many that it is the monitoring."""
     found_M = np.zeros(len(strength_M), dtype=bool)
-    quarter = len(strength_M) // 4
+    quarter = len(strength_M) // _N.part
     most = max(quarter, int(OUTAGE * len(strength_M))) if silent_M.any() else quarter
     if most < 2:
         return found_M
     order = np.argsort(-strength_M, kind="stable")[: most + 1]
     strength, since = strength_M[order], since_M[order]
     for size in range(2, most + 1):
-        apart = strength[size] <= 0.4 * strength[size - 1]
+        apart = strength[size] <= _N.apart * strength[size - 1]
         few = size <= quarter or bool(silent_M[order[:size]].all())
-        if few and apart and strength[size - 1] >= 0.6 * strength[0] and float(np.ptp(since[:size])) <= within_s:
+        if few and apart and strength[size - 1] >= _N.equal * strength[0] and float(np.ptp(since[:size])) <= within_s:
             found_M[order[:size]] = True
             break
     return found_M

@@ -6,27 +6,64 @@ same candidate for the same reason (section 6, continuity). M machines.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minder.diagnose.detectors.evidence import distinctness
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
+from minder.diagnose.detectors.strength import waited_M
 
-__all__ = ["FIELDS", "follow_lasting"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-FIELDS: dict[str, tuple[str, float]] = {"lasted_s_M": ("M", 0.0)}  # seconds, forgotten where it is interrupted
-_CLEAR = 0.7  # evidence from which on a machine stands apart
-_FORGET_S, _FORGOTTEN_S = 60.0, 0.5
-_MOST_S = 300.0  # longer is remembered as this: what has ended must be forgotten in time
+__all__ = ["Lasting", "LastingState"]
 
 
-def follow_lasting(memory: Memory, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:
-    """Sums up `lasted_s_M`, the seconds for which each machine has stood apart, alone. clear_M: 0..1, its evidence in this row; waited_M:
-    seconds since its last news, 0 without, of which most_s count. Rows that say nothing are left out: they neither add nor interrupt."""
-    lasted_s_M = memory["lasted_s_M"]
-    x = np.flatnonzero((lasted_s_M > 0.0) | (clear_M >= _CLEAR))
-    if len(x):  # few: speed is memory traffic
-        waited_X = np.minimum(waited_M[x], most_s)
-        apart_X = np.where(clear_M[x] >= _CLEAR, distinctness(clear_M)[x], 0.0)
-        kept_X = np.where(apart_X > 0.0, 1.0, np.exp(-waited_X / _FORGET_S))
-        lasted_s_X = np.minimum(lasted_s_M[x] * kept_X + apart_X * waited_X, _MOST_S)
-        lasted_s_M[x] = np.where((apart_X > 0.0) | (lasted_s_X >= _FORGOTTEN_S), lasted_s_X, 0.0)
+@dataclass(frozen=True, slots=True)
+class LastingNumbers:
+    """Section [lasting] of detector.toml: what each number is stands there."""
+
+    clear: float
+    forget_s: float
+    forgotten_s: float
+    most_s: float
+    felt: float
+    most_intervals: float
+
+
+_N = numbers("lasting", LastingNumbers)
+
+
+@dataclass(slots=True)
+class LastingState(State):
+    lasted_s_M: np.ndarray = per("M")  # seconds, forgotten where it is interrupted
+
+
+class Lasting(Stage):
+    """The machine that has stood apart, alone, for long enough to be convicted. While the training is slowed or rests, other rules hold."""
+
+    state: LastingState
+
+    def update(self, row: Row) -> None:
+        if row.calm:
+            return
+        phase, seen = row.phase, row.seen
+        if not (phase.moving or phase.idle or phase.grace or seen.outage or phase.effect >= _N.felt):
+            self.follow_lasting(row.strength.clear_M, waited_M(row.strength, seen), _N.most_intervals * seen.interval_s)
+
+    def follow_lasting(self, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:
+        """Sums up `lasted_s_M`, the seconds for which each machine has stood apart, alone. clear_M: 0..1, its evidence in this row;
+        waited_M: seconds since its last news, 0 without, of which most_s count. Rows that say nothing are left out: they neither add nor
+        interrupt."""
+        lasted_s_M = self.state.lasted_s_M
+        x = np.flatnonzero((lasted_s_M > 0.0) | (clear_M >= _N.clear))
+        if len(x):  # few: speed is memory traffic
+            waited_X = np.minimum(waited_M[x], most_s)
+            apart_X = np.where(clear_M[x] >= _N.clear, distinctness(clear_M)[x], 0.0)
+            kept_X = np.where(apart_X > 0.0, 1.0, np.exp(-waited_X / _N.forget_s))
+            lasted_s_X = np.minimum(lasted_s_M[x] * kept_X + apart_X * waited_X, _N.most_s)
+            lasted_s_M[x] = np.where((apart_X > 0.0) | (lasted_s_X >= _N.forgotten_s), lasted_s_X, 0.0)

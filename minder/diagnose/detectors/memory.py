@@ -1,20 +1,18 @@
-"""Arrays that a detector remembers, by machine and metric name: they follow when machines or metrics come, go or change places,
-and they can be written as JSON."""
+"""Arrays of which a detector knows only at run time how many it remembers, by machine and metric name: they follow when machines or metrics
+come, go or change places, and they can be written as JSON. The default detector's are typed (`state.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LAGS", "Memory"]
-
-LAGS = 31  # length of the axis "L": past rows, or offsets in time
+__all__ = ["Memory"]
 
 
 class Memory:
-    """Named arrays over "KM", "M", "K", "LM", "L" or "" (one number). `fill` is what a newcomer starts with."""
+    """Named arrays over "KM", "M", "K" or "" (one number). `fill` is what a newcomer starts with."""
 
     def __init__(self, fields: Mapping[str, tuple[str, float]]) -> None:
         self._fields = dict(fields)
@@ -35,11 +33,6 @@ class Memory:
     def set_number(self, name: str, value: float) -> None:
         self._arrays[name] = np.array(value)
 
-    def forget(self, names: Iterable[str]) -> None:
-        """These start afresh."""
-        for name in names:
-            self._arrays[name] = np.full_like(self._arrays[name], self._fields[name][1])
-
     def follow(self, machines: Sequence[str], metrics: Sequence[str]) -> None:
         """Take on this order of machines and metrics; what is known of them comes along, others are forgotten."""
         machines, metrics = tuple(machines), tuple(metrics)
@@ -52,8 +45,6 @@ class Memory:
             new = np.full(_shape(axes, len(metrics), len(machines)), fill, dtype=_dtype(axes))
             if axes == "KM":
                 new[np.ix_(from_k[0], from_m[0])] = old[np.ix_(from_k[1], from_m[1])]
-            elif axes == "LM":
-                new[:, from_m[0]] = old[:, from_m[1]]
             elif axes == "M":
                 new[from_m[0]] = old[from_m[1]]
             elif axes == "K":
@@ -91,7 +82,7 @@ def _sources(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[list[int], lis
 
 
 def _shape(axes: str, metrics: int, machines: int) -> tuple[int, ...]:
-    return {"KM": (metrics, machines), "M": (machines,), "K": (metrics,), "LM": (LAGS, machines), "L": (LAGS,), "": ()}[axes]
+    return {"KM": (metrics, machines), "M": (machines,), "K": (metrics,), "": ()}[axes]
 
 
 def _dtype(axes: str) -> type[np.floating]:

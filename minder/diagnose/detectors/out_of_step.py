@@ -7,61 +7,102 @@ was gathered out of step is forgotten, and who was late once is expected to be l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import PhaseState
+from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.score import ScoreState
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 
-__all__ = ["FIELDS", "expected_late_M", "in_step"]
-
-FIELDS: dict[str, tuple[str, float]] = {
-    "odd_from_M": ("M", np.nan),  # when a machine that is odd turned so
-    "odd_score_M": ("M", 0.0),  # its score before
-    "late_by_M": ("M", 0.0),  # how long after a common move it followed, the last time it did
-}
-_WITH_S, _WITH_INTERVALS = 3.0, 1.2  # two things so near to each other happened together
-_OFF_S, _OFF_INTERVALS = 15.0, 1.5  # a clock is hardly farther off
-_ODD = 0.1  # strength from which on a machine is odd
-_SURE = 1.5  # times as late as the last time is still as late as expected
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
 
-def in_step(
-    memory: Memory, total_M: np.ndarray, score_M: np.ndarray, told_M: np.ndarray, when: tuple[float, float, float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(score_M without what was gathered out of step, mask of whose episode that was). total_M: strength in this row; told_M: there is
-    news; when: (time, scrape interval, share kept of what a machine gathered before its peers followed it)."""
-    odd_M, from_M = total_M >= _ODD, memory["odd_from_M"]
-    known_M = ~np.isnan(from_M)
-    ended_M = known_M & ~odd_M & told_M
-    out_M = np.zeros(len(total_M), dtype=bool)
-    if ended_M.any():
-        late_M, early_M = _out_of_step(from_M, memory.number("moving_since_s"), when[:2])
-        late_M, early_M = ended_M & late_M, ended_M & early_M
-        out_M = late_M | early_M
-        gathered_M = np.maximum(score_M - memory["odd_score_M"], 0.0)
-        score_M = score_M - np.where(late_M, 1.0, np.where(early_M, 1.0 - when[2], 0.0)) * gathered_M
-        memory["late_by_M"] = np.where(late_M, when[0] - memory.number("moving_since_s"), memory["late_by_M"])
-    began_M = odd_M & ~known_M
-    if began_M.any():
-        memory["odd_score_M"] = np.where(began_M, score_M, memory["odd_score_M"])
-    if began_M.any() or ended_M.any():
-        memory["odd_from_M"] = np.where(began_M, when[0], np.where(ended_M, np.nan, from_M))
-    return score_M, out_M
+__all__ = ["OutOfStep", "OutOfStepState"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfStepNumbers:
+    """Section [out_of_step] of detector.toml: what each number is stands there."""
+
+    with_s: float
+    with_intervals: float
+    off_s: float
+    off_intervals: float
+    odd: float
+    sure: float
+    early: float
+
+
+_N = numbers("out_of_step", OutOfStepNumbers)
+
+
+@dataclass(slots=True)
+class OutOfStepState(State):
+    odd_from_M: np.ndarray = per("M", np.nan)  # when a machine that is odd turned so
+    odd_score_M: np.ndarray = per("M")  # its score before
+    late_by_M: np.ndarray = per("M")  # how long after a common move it followed, the last time it did
+
+
+class OutOfStep(Stage):
+    """Takes from the scores what was gathered out of step."""
+
+    phases: PhaseState
+    reference: ReferenceState
+    score: ScoreState
+    state: OutOfStepState
+
+    def update(self, row: Row) -> None:
+        if row.calm:
+            return
+        told_M = row.seen.news_M | row.seen.silent_M
+        when = (row.time_s, row.seen.interval_s, self.config.kept)
+        self.score.score_M, row.out_M = self.in_step(row.strength.total_M, self.score.score_M, told_M, when)
+        if row.out_M.any():
+            self.reference.forget_smooth(row.out_M, row.layout.staged)
+
+    def in_step(
+        self, total_M: np.ndarray, score_M: np.ndarray, told_M: np.ndarray, when: tuple[float, float, float]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(score_M without what was gathered out of step, mask of whose episode that was). total_M: strength in this row; told_M: there is
+        news; when: (time, scrape interval, share kept of what a machine gathered before its peers followed it)."""
+        odd_M, from_M = total_M >= _N.odd, self.state.odd_from_M
+        known_M = ~np.isnan(from_M)
+        ended_M = known_M & ~odd_M & told_M
+        out_M = np.zeros(len(total_M), dtype=bool)
+        if ended_M.any():
+            late_M, early_M = _out_of_step(from_M, self.phases.moving_since_s, when[:2])
+            late_M, early_M = ended_M & late_M, ended_M & early_M
+            out_M = late_M | early_M
+            gathered_M = np.maximum(score_M - self.state.odd_score_M, 0.0)
+            score_M = score_M - np.where(late_M, 1.0, np.where(early_M, 1.0 - when[2], 0.0)) * gathered_M
+            self.state.late_by_M = np.where(late_M, when[0] - self.phases.moving_since_s, self.state.late_by_M)
+        began_M = odd_M & ~known_M
+        if began_M.any():
+            self.state.odd_score_M = np.where(began_M, score_M, self.state.odd_score_M)
+        if began_M.any() or ended_M.any():
+            self.state.odd_from_M = np.where(began_M, when[0], np.where(ended_M, np.nan, from_M))
+        return score_M, out_M
+
+    def expected_late_M(self, time_s: float, interval_s: float) -> np.ndarray:
+        """Mask: odd since the last common move, and no longer than it was late before."""
+        move_s = self.phases.moving_since_s
+        with_it_M = np.abs(self.state.odd_from_M - move_s) <= max(_N.with_s, _N.with_intervals * interval_s)
+        return np.asarray(with_it_M & (self.state.late_by_M > 0.0) & (time_s - move_s <= _N.sure * self.state.late_by_M))
 
 
 def _out_of_step(from_M: np.ndarray, move_s: float, when: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
     """(late_M, early_M): odd since the last common move, and then it followed; odd before that move, until the others followed."""
     time_s, interval_s = when
-    together_s = max(_WITH_S, _WITH_INTERVALS * interval_s)
-    off_s = max(_OFF_S, _OFF_INTERVALS * interval_s)
+    together_s = max(_N.with_s, _N.with_intervals * interval_s)
+    off_s = max(_N.off_s, _N.off_intervals * interval_s)
     since_move_s = time_s - move_s
     lead_M = move_s - from_M
     late_M = (np.abs(lead_M) <= together_s) & (together_s < since_move_s <= off_s)
-    early_M = (lead_M > together_s) & (lead_M <= off_s) & (since_move_s <= 2.0 * together_s)
+    early_M = (lead_M > together_s) & (lead_M <= off_s) & (since_move_s <= _N.early * together_s)
     return late_M, early_M
-
-
-def expected_late_M(memory: Memory, time_s: float, interval_s: float) -> np.ndarray:
-    """Mask: odd since the last common move, and no longer than it was late before."""
-    move_s = memory.number("moving_since_s")
-    with_it_M = np.abs(memory["odd_from_M"] - move_s) <= max(_WITH_S, _WITH_INTERVALS * interval_s)
-    return np.asarray(with_it_M & (memory["late_by_M"] > 0.0) & (time_s - move_s <= _SURE * memory["late_by_M"]))

@@ -10,54 +10,332 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "jammed_K", "joined", "learn_common", "rest_M", "too_late_s"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "common_K": ("K", np.nan),  # slow common level
-    "common_n_K": ("K", 0.0),
-    "fast_K": ("K", np.nan),  # fast common level
-    "center_K": ("K", np.nan),  # the common level of the last row
-    "jitter_K": ("K", np.nan),  # usual distance of the common level from the fast one
-    "shift_K": ("K", 0.0),  # smoothed distance from the slow one
-    "wobble_K": ("K", np.nan),  # and its usual size
-    "long_shift_K": ("K", 0.0),  # the same, smoothed over half a minute: long iterations and few scrapes blur the short one
-    "long_wobble_K": ("K", np.nan),
-    "moving_since_s": ("", -np.inf),
-    "moving_until_s": ("", -np.inf),
-    "idle_since_s": ("", np.nan),
-    "grace_until_s": ("", -np.inf),
-    "effect_since_s": ("", np.nan),
-    "stood_s": ("", -np.inf),  # when the training last stood
-    "stands_since_s": ("", np.nan),  # when it came to stand that time
-    "ran_s": ("", np.inf),  # for how long it has run since, rests left out
-    "risen_since_s": ("", np.nan),
-}
-_SLOW_S = 500.0
-_PICKED_UP, _HARDLY_FELL = 0.45, 0.1  # scaled: some activity has risen by more, and none has fallen by as much
-_PICKED_UP_S = 45.0  # and for so long
-_SETTLED = 0.25  # share of its distance from the fast level: a common level that moves by less from row to row has arrived
-_COUNTS_Z = 4.0  # usual sizes from which on a shift is an effect
-_JAMMED = 0.7  # scaled: twice the usual
-STOOD = -0.5  # scaled: a part of the training that has fallen so far has all but ended
-_BACK = 0.3  # share of such a fall that is left when it is over
-_AGAIN_S = 30.0  # the training has run for so long when it comes to stand anew: long steps blur less
-_BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
-_ECHOES_S = 90.0  # so long after it, what is smoothed over half a minute may still show it
-_SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
+__all__ = ["STOOD", "Phase", "PhaseState", "Phases"]
+
+
+@dataclass(frozen=True, slots=True)
+class PhasesNumbers:
+    """Section [phases] of detector.toml: what each number is stands there."""
+
+    slow_s: float
+    picked_up: float
+    hardly_fell: float
+    picked_up_s: float
+    settled: float
+    counts_z: float
+    jammed: float
+    stood: float
+    back: float
+    again_s: float
+    before_s: float
+    after_s: float
+    after_intervals: float
+    echoes_s: float
+    shift_s: float
+    shift_least: float
+    long_shift_s: float
+    long_shift_least: float
+    rest_duty: float
+    rest_graphics: float
+    rest_power: float
+    rest_sm: float
+    felt: float
+    plainly_felt: float
+    hiccup_s: float
+    lasting_s: float
+    picked_up_intervals: float
+    fast_s: float
+    fast_intervals: float
+    jump_sizes: float
+    jump: float
+    jitter_s: float
+    bounded: float
+    movers: float
+    lag_intervals: float
+    lag_s: float
+    calm: float
+    disturbed: float
+    long_rest_s: float
+    far: float
+    hardly: float
+    wobble_s: float
+    deviate: float
+    grace_s: float
+    checkpoint_s: float
+    most_grace_s: float
+    grace_share: float
+    unknown: float
+    counts_span: float
+
+
+_N = numbers("phases", PhasesNumbers)
+STOOD = _N.stood
+
+_SHIFTS = (
+    ("shift_K", "wobble_K", _N.shift_s, _N.shift_least),
+    ("long_shift_K", "long_wobble_K", _N.long_shift_s, _N.long_shift_least),
+)  # smoothed over, smallest wobble believed
 # How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
 _IDLE_FALLS = (
-    ("gpu_duty_cycle_ratio", 0.45),
-    ("gpu_graphics_activity_ratio", 0.45),
-    ("gpu_power_draw_watts", 1.15),
-    ("gpu_sm_activity_ratio", 1.45),
+    ("gpu_duty_cycle_ratio", _N.rest_duty),
+    ("gpu_graphics_activity_ratio", _N.rest_graphics),
+    ("gpu_power_draw_watts", _N.rest_power),
+    ("gpu_sm_activity_ratio", _N.rest_sm),
 )
+
+
+@dataclass(slots=True)
+class PhaseState(State):
+    common_K: np.ndarray = per("K", np.nan)  # slow common level
+    common_n_K: np.ndarray = per("K")
+    fast_K: np.ndarray = per("K", np.nan)  # fast common level
+    center_K: np.ndarray = per("K", np.nan)  # the common level of the last row
+    jitter_K: np.ndarray = per("K", np.nan)  # usual distance of the common level from the fast one
+    shift_K: np.ndarray = per("K")  # smoothed distance from the slow one
+    wobble_K: np.ndarray = per("K", np.nan)  # and its usual size
+    long_shift_K: np.ndarray = per("K")  # the same, smoothed over half a minute: long iterations and few scrapes blur the short one
+    long_wobble_K: np.ndarray = per("K", np.nan)
+    moving_since_s: float = -np.inf
+    moving_until_s: float = -np.inf
+    idle_since_s: float = np.nan
+    grace_until_s: float = -np.inf
+    effect_since_s: float = np.nan
+    stood_s: float = -np.inf  # when the training last stood
+    stands_since_s: float = np.nan  # when it came to stand that time
+    ran_s: float = np.inf  # for how long it has run since, rests left out
+    risen_since_s: float = np.nan
+
+
+class Phases(Stage):
+    """The job as a whole in this row: `row.phase`."""
+
+    state: PhaseState
+
+    def update(self, row: Row) -> None:
+        row.phase = self.follow_phase(row.traits, row.time_s, row.center_K, (row.seen.gap_s, row.seen.interval_s))
+
+    def follow_phase(self, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
+        """One row. center_K: median of all machines, scaled; pace: (seconds since the last row, usual scrape interval)."""
+        gap_s, interval_s = pace
+        known_K = ~np.isnan(center_K)
+        watched_K = traits.activity_K & known_K
+        moving, moves = self._follow_fast(center_K, watched_K, (time_s, gap_s, interval_s))
+        idle = self._is_idle(traits, center_K)
+        shift_K = self._follow_shift(center_K, (gap_s, interval_s), idle)
+        idle_s = self._note_idle(time_s, idle, interval_s)
+        picks_up = self._picks_up(traits, watched_K, (time_s, interval_s)) and not moving
+        if picks_up:
+            self._begin_anew(center_K)
+            shift_K = self.state.shift_K
+        grace = time_s < self.state.grace_until_s
+        # what a phase leaves behind for a moment is no effect of a fault
+        effect, harm = (0.0, 0.0) if grace else self._effect(watched_K, traits.works_K1[:, 0])
+        if idle or grace:
+            pass
+        elif effect < _N.felt:
+            self.state.effect_since_s = np.nan
+        elif isnan(self.state.effect_since_s):
+            self.state.effect_since_s = time_s
+        phase = Phase(moving, idle, idle_s, grace, effect, self.state.effect_since_s, shift_K, picks_up=picks_up, harm=harm)
+        phase.arrived, phase.since_move_s = moving and not moves, time_s - self.state.moving_since_s
+        phase.stalled = bool((shift_K[watched_K] < STOOD).any())
+        self._note_standing(phase, time_s, gap_s)
+        if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _N.echoes_s:
+            phase.over = self._has_come_back(watched_K)
+        if effect > 0.0 and not idle and not grace:
+            phase.lasting = (
+                effect * float(np.clip((time_s - phase.effect_since_s - _N.hiccup_s) / _N.lasting_s, 0.0, 1.0))
+                if effect >= _N.felt
+                else 0.0
+            )
+        return phase
+
+    def joined(self, since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
+        """Mask (X,): what began then, in seconds, may be why the training is slowed, or why it came to stand after it had been."""
+        joined_X = np.zeros(len(since_X), dtype=bool)
+        for effect_s in {phase.effect_since_s, phase.stands_since_s}:
+            after_X = since_X - effect_s
+            joined_X |= (after_X > -_N.before_s) & (after_X < _N.after_s + _N.after_intervals * interval_s)
+        return joined_X
+
+    def too_late_s(self, phase: Phase, interval_s: float) -> float:
+        """From when on nothing that begins is why the training stands; infinite while it does not. Where a job hangs, watchdogs end its
+        other processes one by one, minutes later."""
+        if not phase.stalled or phase.effect < _N.plainly_felt:
+            return inf
+        began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
+        return max(began_s, default=inf) + _N.after_s + _N.after_intervals * interval_s
+
+    def jammed_K(self, traits: TraitTable, phase: Phase) -> np.ndarray:
+        """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute,
+        plainly, and while the training is slowed."""
+        long_K = self.state.long_shift_K
+        least_K = np.maximum(_N.counts_z * _known(self.state.long_wobble_K), traits.floor_K1[:, 0])
+        return np.asarray(traits.jams_K & ((phase.shift_K > _N.jammed) | ((phase.effect >= _N.felt) & (long_K > least_K))))
+
+    def _note_standing(self, phase: Phase, time_s: float, gap_s: float) -> None:
+        """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that."""
+        if not phase.idle and not phase.grace:
+            ran_s = self.state.ran_s
+            if phase.stalled:
+                self.state.stood_s = time_s
+                if ran_s > _N.again_s:
+                    self.state.stands_since_s = time_s
+            self.state.ran_s = 0.0 if phase.stalled else ran_s + gap_s
+        if phase.stalled and self.state.ran_s == 0.0:
+            phase.stands_since_s = self.state.stands_since_s
+
+    def _picks_up(self, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:
+        """The GPUs have worked plainly more than they usually do, by no measure less, for longer than an iteration's own ups and downs:
+        what was usual so far was a rest, such as a start-up. pace: (time of the row, usual scrape interval).
+
+        No fault makes them: where peers spin in a stalled collective their duty cycle may rise, so it is not asked, but what they do in it
+        falls. Links tell only where the GPUs do not: a start-up that loads its data keeps them busier than the training does.
+        """
+        time_s, interval_s = pace
+        told_K = watched_K & traits.compute_K
+        risen_K = (self.state.fast_K - self.state.common_K)[told_K if told_K.any() else watched_K & traits.links_K]
+        risen_K = risen_K[~np.isnan(risen_K)]
+        if not (len(risen_K) and risen_K.max() > _N.picked_up and risen_K.min() > -_N.hardly_fell):
+            self.state.risen_since_s = np.nan
+            return False
+        if isnan(self.state.risen_since_s):
+            self.state.risen_since_s = time_s
+        return time_s - self.state.risen_since_s >= max(_N.picked_up_s, _N.picked_up_intervals * interval_s)
+
+    def _begin_anew(self, center_K: np.ndarray) -> None:
+        """This level is the usual one from now on."""
+        known_K = ~np.isnan(center_K)
+        self.state.common_K = np.where(known_K, center_K, self.state.common_K)
+        self.state.common_n_K = np.zeros(len(center_K))
+        for shift, wobble, _, _ in _SHIFTS:
+            setattr(self.state, shift, np.zeros(len(center_K)))
+            setattr(self.state, wobble, np.full(len(center_K), np.nan))
+        self.state.effect_since_s = np.nan
+        self.state.risen_since_s = np.nan
+
+    def _follow_fast(self, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> tuple[bool, bool]:
+        """(moving, whether the common level moves in this very row)."""
+        time_s, gap_s, interval_s = pace
+        fast_K, jitter_K = self.state.fast_K, self.state.jitter_K
+        gain = 1.0 - np.exp(-gap_s / max(_N.fast_s, _N.fast_intervals * interval_s))
+        step_K = center_K - fast_K
+        size_K = np.abs(step_K)
+        usual_K = _known(jitter_K)
+        on_its_way_K = ~(
+            np.abs(center_K - self.state.center_K) <= _N.settled * size_K
+        )  # after a large step the fast level lags for minutes
+        self.state.center_K = np.where(np.isnan(center_K), self.state.center_K, center_K) if isnan(center_K.sum()) else center_K
+        jump_K = watched_K & (size_K > np.maximum(_N.jump_sizes * usual_K, _N.jump)) & on_its_way_K
+        slow = 1.0 - np.exp(-gap_s / _N.jitter_s)
+        bounded_K = np.minimum(size_K, _N.bounded * usual_K)
+        followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)
+        if isnan(step_K.sum()):
+            followed_K = np.where(np.isnan(center_K), fast_K, np.where(np.isnan(fast_K), center_K, followed_K))
+            jittered_K = np.where(np.isnan(size_K), jitter_K, jittered_K)
+        self.state.fast_K, self.state.jitter_K = followed_K, jittered_K
+        moves = bool(np.count_nonzero(jump_K) >= max(1, _N.movers * np.count_nonzero(watched_K)))
+        if moves:
+            if time_s > self.state.moving_until_s:
+                self.state.moving_since_s = time_s
+            self.state.moving_until_s = time_s + max(_N.lag_intervals * interval_s, _N.lag_s)
+        return bool(time_s <= self.state.moving_until_s), moves
+
+    def _follow_shift(self, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
+        """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
+        distance_K = center_K - self.state.common_K
+        if isnan(distance_K.sum()):
+            distance_K = np.where(np.isnan(distance_K), 0.0, distance_K)
+        gap_s, interval_s = pace
+        for shift, _, tau_s, _ in _SHIFTS:
+            if idle and shift == "long_shift_K":
+                continue  # a checkpoint must not echo for a minute
+            gain = 1.0 - np.exp(-gap_s / max(tau_s, interval_s))
+            shift_K = getattr(self.state, shift)
+            setattr(self.state, shift, shift_K + gain * (distance_K - shift_K))
+        return self.state.shift_K
+
+    def _has_come_back(self, watched_K: np.ndarray) -> bool:
+        """What fell farthest, smoothed over half a minute, still counts as an effect there, and has come back in the shorter view."""
+        long_K = self.state.long_shift_K[watched_K]
+        lowest = int(np.argmin(long_K))
+        least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _SHIFTS[1][3])
+        return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _N.back * long_K[lowest])
+
+    def _effect(self, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
+        """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
+        effect, harm = 0.0, 0.0
+        for shift, wobble, _, least in _SHIFTS:
+            z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, wobble)), least))[watched_K]
+            size_K = np.abs(z_K)
+            if len(z_K) and size_K.max() > _N.counts_z:
+                effect = max(effect, _certainty(size_K))
+                harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
+        return effect, harm
+
+    def learn_common(self, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
+        """Let the slow common level follow; hardly while the job is disturbed."""
+        slow_K, n_K = self.state.common_K, self.state.common_n_K
+        known_K = ~np.isnan(center_K)
+        if phase.idle and phase.idle_s < _N.long_rest_s:
+            return
+        calm = 1.0 if phase.effect < _N.calm else _N.disturbed
+        self.state.common_n_K = n_K + np.where(known_K, gap_s * calm, 0.0)
+        gain_K = np.maximum(gap_s * calm / np.maximum(self.state.common_n_K, gap_s), 1.0 - np.exp(-gap_s * calm / _N.slow_s))
+        step_K = center_K - slow_K
+        self.state.common_K = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
+        for shift, wobble, tau_s, _ in _SHIFTS:
+            usual_K = _known(getattr(self.state, wobble))
+            size_K = np.abs(getattr(self.state, shift))
+            share_K = np.where(size_K > _N.far * usual_K, _N.hardly, 1.0)  # what is far off hardly counts as usual
+            gain = 1.0 - np.exp(-gap_s * calm / (_N.wobble_s + tau_s))
+            setattr(self.state, wobble, usual_K + gain * share_K * (_N.deviate * np.minimum(size_K, _N.bounded * usual_K) - usual_K))
+
+    def rest_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
+        """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN:
+        unknown."""
+        for name, least in _IDLE_FALLS:
+            k = traits.place.get(name)
+            if k is not None and not isnan(self.state.common_K[k]):
+                return np.asarray((self.state.common_K[k] - scaled_KM[k]) / least)
+        return np.full(scaled_KM.shape[1], np.nan)
+
+    def _is_idle(self, traits: TraitTable, center_K: np.ndarray) -> bool:
+        """The first of these levels that is known in this row lies far below its usual place."""
+        for name, least in _IDLE_FALLS:
+            k = traits.place.get(name)
+            if k is not None:
+                fall = float(self.state.common_K[k] - center_K[k])
+                if fall == fall:
+                    return fall > least
+        return False
+
+    def _note_idle(self, time_s: float, idle: bool, interval_s: float) -> float:
+        since_s = self.state.idle_since_s
+        if idle:
+            if isnan(since_s):
+                self.state.idle_since_s = time_s
+                return 0.0
+            return time_s - since_s
+        if not isnan(since_s):
+            lasted_s = time_s - since_s
+            grace_s = _N.grace_s + interval_s if lasted_s < _N.checkpoint_s else min(_N.most_grace_s, _N.grace_share * lasted_s)
+            self.state.grace_until_s = time_s + grace_s
+            self.state.idle_since_s = np.nan
+        return 0.0
 
 
 @dataclass(slots=True)
@@ -88,228 +366,11 @@ class Phase:
     harm: float = 0.0
 
 
-def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
-    """One row. center_K: median of all machines, scaled; pace: (seconds since the last row, usual scrape interval)."""
-    gap_s, interval_s = pace
-    known_K = ~np.isnan(center_K)
-    watched_K = traits.activity_K & known_K
-    moving, moves = _follow_fast(memory, center_K, watched_K, (time_s, gap_s, interval_s))
-    idle = _is_idle(memory, traits, center_K)
-    shift_K = _follow_shift(memory, center_K, (gap_s, interval_s), idle)
-    idle_s = _note_idle(memory, time_s, idle, interval_s)
-    picks_up = _picks_up(memory, traits, watched_K, (time_s, interval_s)) and not moving
-    if picks_up:
-        _begin_anew(memory, center_K)
-        shift_K = memory["shift_K"]
-    grace = time_s < memory.number("grace_until_s")
-    # what a phase leaves behind for a moment is no effect of a fault
-    effect, harm = (0.0, 0.0) if grace else _effect(memory, watched_K, traits.works_K1[:, 0])
-    if idle or grace:
-        pass
-    elif effect < 0.25:
-        memory.set_number("effect_since_s", np.nan)
-    elif isnan(memory.number("effect_since_s")):
-        memory.set_number("effect_since_s", time_s)
-    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up, harm=harm)
-    phase.arrived, phase.since_move_s = moving and not moves, time_s - memory.number("moving_since_s")
-    phase.stalled = bool((shift_K[watched_K] < STOOD).any())
-    _note_standing(memory, phase, time_s, gap_s)
-    if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - memory.number("stood_s") <= _ECHOES_S:
-        phase.over = _has_come_back(memory, watched_K)
-    if effect > 0.0 and not idle and not grace:
-        phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
-    return phase
-
-
-def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
-    """Mask (X,): what began then, in seconds, may be why the training is slowed, or why it came to stand after it had been."""
-    joined_X = np.zeros(len(since_X), dtype=bool)
-    for effect_s in {phase.effect_since_s, phase.stands_since_s}:
-        after_X = since_X - effect_s
-        joined_X |= (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * interval_s)
-    return joined_X
-
-
-def jammed_K(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray:
-    """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute, plainly,
-    and while the training is slowed."""
-    long_K = memory["long_shift_K"]
-    least_K = np.maximum(_COUNTS_Z * _known(memory["long_wobble_K"]), traits.floor_K1[:, 0])
-    return np.asarray(traits.jams_K & ((phase.shift_K > _JAMMED) | ((phase.effect >= 0.25) & (long_K > least_K))))
-
-
-def too_late_s(phase: Phase, interval_s: float) -> float:
-    """From when on nothing that begins is why the training stands; infinite while it does not. Where a job hangs, watchdogs end its other
-    processes one by one, minutes later."""
-    if not phase.stalled or phase.effect < 0.5:
-        return inf
-    began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
-    return max(began_s, default=inf) + _AFTER_S + _AFTER_INTERVALS * interval_s
-
-
-def _note_standing(memory: Memory, phase: Phase, time_s: float, gap_s: float) -> None:
-    """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that."""
-    if not phase.idle and not phase.grace:
-        ran_s = memory.number("ran_s")
-        if phase.stalled:
-            memory.set_number("stood_s", time_s)
-            if ran_s > _AGAIN_S:
-                memory.set_number("stands_since_s", time_s)
-        memory.set_number("ran_s", 0.0 if phase.stalled else ran_s + gap_s)
-    if phase.stalled and memory.number("ran_s") == 0.0:
-        phase.stands_since_s = memory.number("stands_since_s")
-
-
-def _picks_up(memory: Memory, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:
-    """The GPUs have worked plainly more than they usually do, by no measure less, for longer than an iteration's own ups and downs: what
-    was usual so far was a rest, such as a start-up. pace: (time of the row, usual scrape interval).
-
-    No fault makes them: where peers spin in a stalled collective their duty cycle may rise, so it is not asked, but what they do in it
-    falls. Links tell only where the GPUs do not: a start-up that loads its data keeps them busier than the training does.
-    """
-    time_s, interval_s = pace
-    told_K = watched_K & traits.compute_K
-    risen_K = (memory["fast_K"] - memory["common_K"])[told_K if told_K.any() else watched_K & traits.links_K]
-    risen_K = risen_K[~np.isnan(risen_K)]
-    if not (len(risen_K) and risen_K.max() > _PICKED_UP and risen_K.min() > -_HARDLY_FELL):
-        memory.set_number("risen_since_s", np.nan)
-        return False
-    if isnan(memory.number("risen_since_s")):
-        memory.set_number("risen_since_s", time_s)
-    return time_s - memory.number("risen_since_s") >= max(_PICKED_UP_S, 3.0 * interval_s)
-
-
-def _begin_anew(memory: Memory, center_K: np.ndarray) -> None:
-    """This level is the usual one from now on."""
-    known_K = ~np.isnan(center_K)
-    memory["common_K"] = np.where(known_K, center_K, memory["common_K"])
-    memory["common_n_K"] = np.zeros(len(center_K))
-    for shift, wobble, _, _ in _SHIFTS:
-        memory[shift] = np.zeros(len(center_K))
-        memory[wobble] = np.full(len(center_K), np.nan)
-    memory.set_number("effect_since_s", np.nan)
-    memory.set_number("risen_since_s", np.nan)
-
-
-def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> tuple[bool, bool]:
-    """(moving, whether the common level moves in this very row)."""
-    time_s, gap_s, interval_s = pace
-    fast_K, jitter_K = memory["fast_K"], memory["jitter_K"]
-    gain = 1.0 - np.exp(-gap_s / max(2.0, 1.5 * interval_s))
-    step_K = center_K - fast_K
-    size_K = np.abs(step_K)
-    usual_K = _known(jitter_K)
-    on_its_way_K = ~(np.abs(center_K - memory["center_K"]) <= _SETTLED * size_K)  # after a large step the fast level lags for minutes
-    memory["center_K"] = np.where(np.isnan(center_K), memory["center_K"], center_K) if isnan(center_K.sum()) else center_K
-    jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12)) & on_its_way_K
-    slow = 1.0 - np.exp(-gap_s / 60.0)
-    bounded_K = np.minimum(size_K, 3.0 * usual_K)
-    followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)
-    if isnan(step_K.sum()):
-        followed_K = np.where(np.isnan(center_K), fast_K, np.where(np.isnan(fast_K), center_K, followed_K))
-        jittered_K = np.where(np.isnan(size_K), jitter_K, jittered_K)
-    memory["fast_K"], memory["jitter_K"] = followed_K, jittered_K
-    moves = bool(np.count_nonzero(jump_K) >= max(1, 0.25 * np.count_nonzero(watched_K)))
-    if moves:
-        if time_s > memory.number("moving_until_s"):
-            memory.set_number("moving_since_s", time_s)
-        memory.set_number("moving_until_s", time_s + max(1.2 * interval_s, 2.0))
-    return bool(time_s <= memory.number("moving_until_s")), moves
-
-
-def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
-    """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
-    distance_K = center_K - memory["common_K"]
-    if isnan(distance_K.sum()):
-        distance_K = np.where(np.isnan(distance_K), 0.0, distance_K)
-    gap_s, interval_s = pace
-    for shift, _, tau_s, _ in _SHIFTS:
-        if idle and shift == "long_shift_K":
-            continue  # a checkpoint must not echo for a minute
-        gain = 1.0 - np.exp(-gap_s / max(tau_s, interval_s))
-        memory[shift] = memory[shift] + gain * (distance_K - memory[shift])
-    return memory["shift_K"]
-
-
-def _has_come_back(memory: Memory, watched_K: np.ndarray) -> bool:
-    """What fell farthest, smoothed over half a minute, still counts as an effect there, and has come back in the shorter view."""
-    long_K = memory["long_shift_K"][watched_K]
-    lowest = int(np.argmin(long_K))
-    least = _COUNTS_Z * max(float(_known(memory["long_wobble_K"])[watched_K][lowest]), _SHIFTS[1][3])
-    return bool(long_K[lowest] < -least and memory["shift_K"][watched_K][lowest] > _BACK * long_K[lowest])
-
-
 def _known(usual_K: np.ndarray) -> np.ndarray:
     """Usual sizes; a plausible one where nothing is known yet."""
-    return np.where(np.isnan(usual_K), 0.05, usual_K) if isnan(usual_K.sum()) else usual_K
-
-
-def _effect(memory: Memory, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
-    """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
-    effect, harm = 0.0, 0.0
-    for shift, wobble, _, least in _SHIFTS:
-        z_K = (memory[shift] / np.maximum(_known(memory[wobble]), least))[watched_K]
-        size_K = np.abs(z_K)
-        if len(z_K) and size_K.max() > _COUNTS_Z:
-            effect = max(effect, _certainty(size_K))
-            harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
-    return effect, harm
+    return np.where(np.isnan(usual_K), _N.unknown, usual_K) if isnan(usual_K.sum()) else usual_K
 
 
 def _certainty(size_K: np.ndarray) -> float:
     """0..1; two metrics that have left their place make it certain. size_K: by how many usual sizes."""
-    return float(min(1.0, np.clip((size_K - _COUNTS_Z) / 3.0, 0.0, 1.0).sum() / min(2, len(size_K))))
-
-
-def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
-    """Let the slow common level follow; hardly while the job is disturbed."""
-    slow_K, n_K = memory["common_K"], memory["common_n_K"]
-    known_K = ~np.isnan(center_K)
-    if phase.idle and phase.idle_s < 600:
-        return
-    calm = 1.0 if phase.effect < 0.05 else 0.15
-    memory["common_n_K"] = n_K + np.where(known_K, gap_s * calm, 0.0)
-    gain_K = np.maximum(gap_s * calm / np.maximum(memory["common_n_K"], gap_s), 1.0 - np.exp(-gap_s * calm / _SLOW_S))
-    step_K = center_K - slow_K
-    memory["common_K"] = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
-    for shift, wobble, tau_s, _ in _SHIFTS:
-        usual_K = _known(memory[wobble])
-        size_K = np.abs(memory[shift])
-        share_K = np.where(size_K > 4.0 * usual_K, 0.2, 1.0)  # what is far off hardly counts as usual
-        gain = 1.0 - np.exp(-gap_s * calm / (120.0 + tau_s))
-        memory[wobble] = usual_K + gain * share_K * (1.25 * np.minimum(size_K, 3.0 * usual_K) - usual_K)
-
-
-def rest_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
-    """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN: unknown."""
-    for name, least in _IDLE_FALLS:
-        k = traits.place.get(name)
-        if k is not None and not isnan(memory["common_K"][k]):
-            return np.asarray((memory["common_K"][k] - scaled_KM[k]) / least)
-    return np.full(scaled_KM.shape[1], np.nan)
-
-
-def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
-    """The first of these levels that is known in this row lies far below its usual place."""
-    for name, least in _IDLE_FALLS:
-        k = traits.place.get(name)
-        if k is not None:
-            fall = float(memory["common_K"][k] - center_K[k])
-            if fall == fall:
-                return fall > least
-    return False
-
-
-def _note_idle(memory: Memory, time_s: float, idle: bool, interval_s: float) -> float:
-    since_s = memory.number("idle_since_s")
-    if idle:
-        if isnan(since_s):
-            memory.set_number("idle_since_s", time_s)
-            return 0.0
-        return time_s - since_s
-    if not isnan(since_s):
-        lasted_s = time_s - since_s
-        grace_s = 12.0 + interval_s if lasted_s < 45.0 else min(150.0, 1.5 * lasted_s)
-        memory.set_number("grace_until_s", time_s + grace_s)
-        memory.set_number("idle_since_s", np.nan)
-    return 0.0
+    return float(min(1.0, np.clip((size_K - _N.counts_z) / _N.counts_span, 0.0, 1.0).sum() / min(2, len(size_K))))

@@ -8,110 +8,139 @@ K activity metrics, M machines.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.phases import STOOD, Phase, rest_M
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import STOOD, Phase, Phases
 from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.score import ScoreState
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "late_M"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
 
-_STOOD: dict[str, tuple[str, float]] = {
-    "waits_M": ("M", 0.0),  # 1: stood, or was silent, when all stood, and has not worked since
-    "works_since_M": ("M", np.nan),  # of who waited: since when it has been seen at work
-    "all_stand_since_s": ("", np.nan),
-}
-_RESTED: dict[str, tuple[str, float]] = {
-    "rests_on_M": ("M", 0.0),  # 1: rested when all rested, and has since
-    "rest_since_s": ("", np.nan),
-    "idled": ("", 0.0),  # 1: in that rest the common level was that of idle GPUs
-    "all_left_s": ("", np.nan),  # when most had left that rest
-    "at_most_s": ("", 0.0),  # for how long after that who rests on is given time
-}
-FIELDS = {**_STOOD, **_RESTED}
-_LONG_S = 40.0  # a checkpoint is shorter
-_TAKES_S = 150.0  # from the first one at work to the last
-_WRITES_S = 60.0  # after a checkpoint, from the first one that is done to the last
-_HALF = 0.5  # share of the fall of a rest: who has fallen by more rests
-_AT_WORK = -0.25  # scaled: whose activity is no lower on average works
-_SURE_S, _SURE_INTERVALS = 5.0, 1.0  # and for so long: what one sample shows may be noise
-_MOST = 0.5  # share of the machines that are heard: if more stand, the job does
+__all__ = ["Returning", "ReturningState"]
 
 
-def late_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
-    """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
-    found_M = np.zeros(len(seen.silent_M), dtype=bool)
-    for late in (_not_back_M, _tarries_M):
-        given_M = late(memory, traits, scaled_KM, seen, phase, time_s)
-        if given_M is not None:
-            found_M |= given_M
-    return found_M
+@dataclass(frozen=True, slots=True)
+class ReturningNumbers:
+    """Section [returning] of detector.toml: what each number is stands there."""
+
+    long_s: float
+    takes_s: float
+    writes_s: float
+    at_work: float
+    sure_s: float
+    sure_intervals: float
+    most: float
+    before_s: float
+    before_intervals: float
+    half: float
 
 
-def _tarries_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
-    """Who rests on after a rest of all, as GPUs do whose host still writes or loads, whatever the others do meanwhile."""
-    since_s = memory.number("rest_since_s")
-    if isnan(since_s) and not (phase.idle or phase.stalled):
-        return None
-    fall_M = rest_M(memory, traits, scaled_KM)
-    told_M = ~np.isnan(fall_M) & ~seen.silent_M
-    rests_M = told_M & (fall_M > _HALF)
-    # before they idle; after it spinning ones may look like it, where only power or SM activity shows
-    most_rest = memory.number("idled") == 0.0 and np.count_nonzero(rests_M) > _MOST * np.count_nonzero(told_M)
-    if phase.idle or (phase.stalled and most_rest):
-        since_s = time_s if isnan(since_s) else since_s
-        is_long = phase.idle and phase.idle_s >= _LONG_S
-        memory["rests_on_M"] = np.maximum(memory["rests_on_M"], rests_M | (seen.silent_M & is_long))
-        memory.set_number("rest_since_s", since_s)
-        memory.set_number("idled", max(float(phase.idle), memory.number("idled")))
-        memory.set_number("all_left_s", np.nan)
-        memory.set_number("at_most_s", _TAKES_S if is_long else max(_WRITES_S, memory.number("at_most_s")))
-        return None
-    if isnan(since_s):
-        return None
-    if isnan(memory.number("all_left_s")):
-        if not told_M.any():
-            return None  # nothing is known, and nothing forgotten
-        memory.set_number("all_left_s", time_s)
-    at_most_s = memory.number("at_most_s")
-    on_M = (memory["rests_on_M"] > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_s > _WRITES_S))
-    if not on_M.any() or time_s - memory.number("all_left_s") > at_most_s:
-        memory.forget(_RESTED)
-        return None
-    memory["rests_on_M"] = on_M.astype(np.float64)
-    was_odd_M = memory["since_M"] < since_s - max(2.0, 1.2 * seen.interval_s)
-    return np.asarray(on_M & ~was_odd_M)
+_N = numbers("returning", ReturningNumbers)
+
+_STOOD = ("waits_M", "works_since_M", "all_stand_since_s")
+_RESTED = ("rests_on_M", "rest_since_s", "idled", "all_left_s", "at_most_s")
 
 
-def _not_back_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
-    """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
-    since_s = memory.number("all_stand_since_s")
-    if isnan(since_s) and not (phase.stalled or phase.idle):
-        return None
-    level_KM = scaled_KM[traits.activity_K] - memory["common_K"][traits.activity_K][:, None]
-    heard_M = ~np.isnan(level_KM).all(axis=0) & ~seen.silent_M
-    if not heard_M.any():
-        return None  # all is silent: nothing is known, and nothing forgotten
-    level_M = np.nan_to_num(level_KM).sum(axis=0) / np.maximum(1, (~np.isnan(level_KM)).sum(axis=0))
-    stands_M = heard_M & (level_M < STOOD)
-    all_stand = bool(np.count_nonzero(stands_M) > _MOST * np.count_nonzero(heard_M))
-    if isnan(since_s):
-        if not all_stand:
+@dataclass(slots=True)
+class ReturningState(State):
+    waits_M: np.ndarray = per("M")  # 1: stood, or was silent, when all stood, and has not worked since
+    works_since_M: np.ndarray = per("M", np.nan)  # of who waited: since when it has been seen at work
+    all_stand_since_s: float = np.nan
+    rests_on_M: np.ndarray = per("M")  # 1: rested when all rested, and has since
+    rest_since_s: float = np.nan
+    idled: float = 0.0  # 1: in that rest the common level was that of idle GPUs
+    all_left_s: float = np.nan  # when most had left that rest
+    at_most_s: float = 0.0  # for how long after that who rests on is given time
+
+
+class Returning(Stage):
+    """Whose newest sample shows nothing, for it is given time to come back."""
+
+    phases: Phases
+    score: ScoreState
+    state: ReturningState
+
+    def update(self, row: Row) -> None:
+        row.strength.shown_M[self.late_M(row.traits, row.scaled_KM, row.seen, row.phase, row.time_s)] = 0.0
+
+    def late_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
+        """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
+        found_M = np.zeros(len(seen.silent_M), dtype=bool)
+        for late in (self._not_back_M, self._tarries_M):
+            given_M = late(traits, scaled_KM, seen, phase, time_s)
+            if given_M is not None:
+                found_M |= given_M
+        return found_M
+
+    def _tarries_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
+        """Who rests on after a rest of all, as GPUs do whose host still writes or loads, whatever the others do meanwhile."""
+        since_s = self.state.rest_since_s
+        if isnan(since_s) and not (phase.idle or phase.stalled):
             return None
-        memory.set_number("all_stand_since_s", time_s)
-        since_s = time_s
-    works_M = heard_M & (level_M > _AT_WORK)
-    began_M = works_M & np.isnan(memory["works_since_M"]) & (memory["waits_M"] > 0.0)
-    works_since_M = np.where(stands_M, np.nan, np.where(began_M, time_s, memory["works_since_M"]))
-    back_M = time_s - works_since_M >= max(_SURE_S, _SURE_INTERVALS * seen.interval_s)
-    waits_M = ((memory["waits_M"] > 0.0) | (all_stand & ~works_M)) & ~back_M
-    first_s = float(np.nanmin(works_since_M)) if (works_since_M == works_since_M).any() else time_s
-    over = not all_stand and first_s - since_s < _LONG_S
-    if over or not waits_M.any() or (back_M.any() and time_s - first_s > _TAKES_S):
-        memory.forget(_STOOD)
-        return None
-    memory["works_since_M"], memory["waits_M"] = works_since_M, waits_M.astype(np.float64)
-    return waits_M if back_M.any() and first_s - since_s >= _LONG_S else None
+        fall_M = self.phases.rest_M(traits, scaled_KM)
+        told_M = ~np.isnan(fall_M) & ~seen.silent_M
+        rests_M = told_M & (fall_M > _N.half)
+        # before they idle; after it spinning ones may look like it, where only power or SM activity shows
+        most_rest = self.state.idled == 0.0 and np.count_nonzero(rests_M) > _N.most * np.count_nonzero(told_M)
+        if phase.idle or (phase.stalled and most_rest):
+            since_s = time_s if isnan(since_s) else since_s
+            is_long = phase.idle and phase.idle_s >= _N.long_s
+            self.state.rests_on_M = np.maximum(self.state.rests_on_M, rests_M | (seen.silent_M & is_long))
+            self.state.rest_since_s = since_s
+            self.state.idled = max(float(phase.idle), self.state.idled)
+            self.state.all_left_s = np.nan
+            self.state.at_most_s = _N.takes_s if is_long else max(_N.writes_s, self.state.at_most_s)
+            return None
+        if isnan(since_s):
+            return None
+        if isnan(self.state.all_left_s):
+            if not told_M.any():
+                return None  # nothing is known, and nothing forgotten
+            self.state.all_left_s = time_s
+        at_most_s = self.state.at_most_s
+        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_s > _N.writes_s))
+        if not on_M.any() or time_s - self.state.all_left_s > at_most_s:
+            self.state.forget(*_RESTED)
+            return None
+        self.state.rests_on_M = on_M.astype(np.float64)
+        was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * seen.interval_s)
+        return np.asarray(on_M & ~was_odd_M)
+
+    def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
+        """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
+        since_s = self.state.all_stand_since_s
+        if isnan(since_s) and not (phase.stalled or phase.idle):
+            return None
+        level_KM = scaled_KM[traits.activity_K] - self.phases.state.common_K[traits.activity_K][:, None]
+        heard_M = ~np.isnan(level_KM).all(axis=0) & ~seen.silent_M
+        if not heard_M.any():
+            return None  # all is silent: nothing is known, and nothing forgotten
+        level_M = np.nan_to_num(level_KM).sum(axis=0) / np.maximum(1, (~np.isnan(level_KM)).sum(axis=0))
+        stands_M = heard_M & (level_M < STOOD)
+        all_stand = bool(np.count_nonzero(stands_M) > _N.most * np.count_nonzero(heard_M))
+        if isnan(since_s):
+            if not all_stand:
+                return None
+            self.state.all_stand_since_s = time_s
+            since_s = time_s
+        works_M = heard_M & (level_M > _N.at_work)
+        began_M = works_M & np.isnan(self.state.works_since_M) & (self.state.waits_M > 0.0)
+        works_since_M = np.where(stands_M, np.nan, np.where(began_M, time_s, self.state.works_since_M))
+        back_M = time_s - works_since_M >= max(_N.sure_s, _N.sure_intervals * seen.interval_s)
+        waits_M = ((self.state.waits_M > 0.0) | (all_stand & ~works_M)) & ~back_M
+        first_s = float(np.nanmin(works_since_M)) if (works_since_M == works_since_M).any() else time_s
+        over = not all_stand and first_s - since_s < _N.long_s
+        if over or not waits_M.any() or (back_M.any() and time_s - first_s > _N.takes_s):
+            self.state.forget(*_STOOD)
+            return None
+        self.state.works_since_M, self.state.waits_M = works_since_M, waits_M.astype(np.float64)
+        return waits_M if back_M.any() and first_s - since_s >= _N.long_s else None

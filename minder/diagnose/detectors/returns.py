@@ -14,95 +14,131 @@ What comes back at many machines is how the job works. K metrics, M machines.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
-from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import Phase, PhaseState
+from minder.diagnose.detectors.presence import PresenceState, Seen
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
 
-__all__ = ["FIELDS", "LIMIT", "follow_returns", "returned_x"]
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Layout, Row
 
-FIELDS: dict[str, tuple[str, float]] = {
-    "returns_M": ("M", 0.0),  # how often it has shown a sign, forgotten within ten minutes
-    "sign_s_M": ("M", -np.inf),  # when it last showed one
-    "sign_k_M": ("M", np.nan),  # by which metric, as an index
-    "returned_M": ("M", 0.0),  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
-    "downs_M": ("M", np.nan),  # how often its links have been down by the last row
-    "all_rested_s": ("", -np.inf),
-    "all_rest_rows": ("", 0.0),
-}
-LIMIT = 2.3  # three times within five minutes, four within eight
-_FORGET_S = 600.0
-_AGAIN_S, _AGAIN_INTERVALS = 15.0, 1.5  # after so long without a sign another one is another time
-_RESTS, _ALL_REST = 0.45, 0.2  # scaled: fall below the usual level of a machine that rests, and of the common level
-_RESTED_S = 120.0  # a clock is hardly farther off
-_LAG_ROWS = 1.0  # after so many every machine's sample is of the rest
-_FELT = -0.3  # scaled: so far something that the GPUs do, or send, has fallen for all where they wait
-_FEW = 0.02  # of the machines, or one: who rests with more is no one that all wait for
-_SHARE, _SECOND = 0.5, 0.5  # share of all signs that one machine shows at least; share of its own that any other one does at most
+__all__ = ["LIMIT", "Returns", "ReturnsState"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnsNumbers:
+    """Section [returns] of detector.toml: what each number is stands there."""
+
+    limit: float
+    forget_s: float
+    again_s: float
+    again_intervals: float
+    rests: float
+    all_rest: float
+    rested_s: float
+    lag_rows: float
+    felt: float
+    few: float
+    share: float
+    second: float
+    forgotten: float
+
+
+_N = numbers("returns", ReturnsNumbers)
+LIMIT = _N.limit
+
 _DOWNS = "link_downs_total"
 
 
-def follow_returns(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, seen: Seen, time_s: float) -> None:
-    """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
-    for k, shows_M in (_rests(memory, traits, scaled_KM, phase, time_s), _fails(memory, traits)):
-        if shows_M is None or seen.outage:
-            continue
-        shows_M &= ~seen.silent_M
-        x = np.flatnonzero(shows_M)
-        again_s = max(_AGAIN_S, _AGAIN_INTERVALS * seen.interval_s)
-        memory["returns_M"][x] += time_s - memory["sign_s_M"][x] >= again_s
-        memory["sign_s_M"][x], memory["sign_k_M"][x] = time_s, float(k)
-    returns_M = memory["returns_M"]
-    if returns_M.any():
-        kept_M = returns_M * np.exp(-seen.gap_s / _FORGET_S)
-        memory["returns_M"] = np.where(kept_M > 0.1, kept_M, 0.0)
+@dataclass(slots=True)
+class ReturnsState(State):
+    returns_M: np.ndarray = per("M")  # how often it has shown a sign, forgotten within ten minutes
+    sign_s_M: np.ndarray = per("M", -np.inf)  # when it last showed one
+    sign_k_M: np.ndarray = per("M", np.nan)  # by which metric, as an index
+    returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
+    downs_M: np.ndarray = per("M", np.nan)  # how often its links have been down by the last row
+    all_rested_s: float = -np.inf
+    all_rest_rows: float = 0.0
 
 
-def returned_x(memory: Memory) -> np.ndarray:
-    """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
-    returns_M = memory["returns_M"]
-    none_x = np.zeros(0, dtype=int)
-    if len(returns_M) < 3 or not returns_M.max() >= LIMIT:
-        return none_x
-    first = int(np.argmax(returns_M))
-    second = float(np.delete(returns_M, first).max())
-    alone = second <= _SECOND * returns_M[first] and returns_M[first] >= _SHARE * returns_M.sum()
-    return np.array([first]) if alone else none_x
+class Returns(Stage):
+    """Counts the signs that come back; who has shown enough of them: `row.returned_x`."""
 
+    phases: PhaseState
+    presence: PresenceState
+    state: ReturnsState
 
-def _rests(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
-    """(metric, mask (M,) of who rests while all others spin and wait)."""
-    known = [k for name in SPINNING if (k := traits.place.get(name)) is not None and not np.isnan(memory["common_K"][k])]
-    if not known:
-        return -1, None
-    k = known[0]
-    if phase.idle or not memory["common_K"][k] - memory["center_K"][k] < _ALL_REST:
-        memory.set_number("all_rested_s", time_s)
-        memory.set_number("all_rest_rows", memory.number("all_rest_rows") + 1.0)
-        if memory.number("all_rest_rows") > _LAG_ROWS and memory["returns_M"].any():
-            memory["returns_M"] = np.where(memory["common_K"][k] - scaled_KM[k] < _ALL_REST, 0.0, memory["returns_M"])
-        return k, None
-    memory.set_number("all_rest_rows", 0.0)
-    if time_s - memory.number("all_rested_s") <= _RESTED_S or memory["common_n_K"][k] < _RESTED_S:
-        return k, None
-    with np.errstate(invalid="ignore"):
-        rests_M = memory["common_K"][k] - scaled_KM[k] > _RESTS
-        if not rests_M.any() or np.count_nonzero(rests_M) > max(1.0, _FEW * len(rests_M)):
+    def update(self, row: Row) -> None:
+        self.follow_returns(row.traits, row.scaled_KM, row.phase, row.seen, row.time_s)
+        row.returned_x = self.returned_x()
+
+    def follow(self, layout: Layout) -> None:
+        if layout.renamed:  # metrics stand under other numbers now
+            self.state.forget("sign_k_M")
+
+    def follow_returns(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, seen: Seen, time_s: float) -> None:
+        """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
+        for k, shows_M in (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits)):
+            if shows_M is None or seen.outage:
+                continue
+            shows_M &= ~seen.silent_M
+            x = np.flatnonzero(shows_M)
+            again_s = max(_N.again_s, _N.again_intervals * seen.interval_s)
+            self.state.returns_M[x] += time_s - self.state.sign_s_M[x] >= again_s
+            self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
+        returns_M = self.state.returns_M
+        if returns_M.any():
+            kept_M = returns_M * np.exp(-seen.gap_s / _N.forget_s)
+            self.state.returns_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
+
+    def returned_x(self) -> np.ndarray:
+        """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
+        returns_M = self.state.returns_M
+        none_x = np.zeros(0, dtype=int)
+        if len(returns_M) < 3 or not returns_M.max() >= LIMIT:
+            return none_x
+        first = int(np.argmax(returns_M))
+        second = float(np.delete(returns_M, first).max())
+        alone = second <= _N.second * returns_M[first] and returns_M[first] >= _N.share * returns_M.sum()
+        return np.array([first]) if alone else none_x
+
+    def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of who rests while all others spin and wait)."""
+        known = [k for name in SPINNING if (k := traits.place.get(name)) is not None and not np.isnan(self.phases.common_K[k])]
+        if not known:
+            return -1, None
+        k = known[0]
+        if phase.idle or not self.phases.common_K[k] - self.phases.center_K[k] < _N.all_rest:
+            self.state.all_rested_s = time_s
+            self.state.all_rest_rows = self.state.all_rest_rows + 1.0
+            if self.state.all_rest_rows > _N.lag_rows and self.state.returns_M.any():
+                self.state.returns_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _N.all_rest, 0.0, self.state.returns_M)
             return k, None
-        does_K = traits.works_K1[:, 0] & traits.activity_K
-        felt = (memory["center_K"][does_K] - memory["common_K"][does_K] < _FELT).any()
-    return k, rests_M if felt else None
+        self.state.all_rest_rows = 0.0
+        if time_s - self.state.all_rested_s <= _N.rested_s or self.phases.common_n_K[k] < _N.rested_s:
+            return k, None
+        with np.errstate(invalid="ignore"):
+            rests_M = self.phases.common_K[k] - scaled_KM[k] > _N.rests
+            if not rests_M.any() or np.count_nonzero(rests_M) > max(1.0, _N.few * len(rests_M)):
+                return k, None
+            does_K = traits.works_K1[:, 0] & traits.activity_K
+            felt = (self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any()
+        return k, rests_M if felt else None
 
-
-def _fails(memory: Memory, traits: TraitTable) -> tuple[int, np.ndarray | None]:
-    """(metric, mask (M,) of the one machine of which a link went down)."""
-    k = traits.place.get(_DOWNS)
-    if k is not None:
-        downs_M, before_M = memory["last_KM"][k].astype(np.float64), memory["downs_M"]
-        memory["downs_M"] = np.where(np.isnan(downs_M), before_M, downs_M)
-        climbs_M = downs_M > before_M
-        if climbs_M.any():
-            return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
-    return -1, None
+    def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of the one machine of which a link went down)."""
+        k = traits.place.get(_DOWNS)
+        if k is not None:
+            downs_M, before_M = self.presence.last_KM[k].astype(np.float64), self.state.downs_M
+            self.state.downs_M = np.where(np.isnan(downs_M), before_M, downs_M)
+            climbs_M = downs_M > before_M
+            if climbs_M.any():
+                return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
+        return -1, None

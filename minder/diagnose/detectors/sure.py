@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.traits import trait_of
 from minder.model.evidence import Evidence, Scores
 
 __all__ = ["families_of", "is_sure"]
 
-_LOST_S = 120.0  # so long silent, beside a stalled job: no exporter that restarts
+
+@dataclass(frozen=True, slots=True)
+class SureNumbers:
+    """Section [sure] of detector.toml: what each number is stands there."""
+
+    lost_s: float
+    witness: float
+
+
+_N = numbers("sure", SureNumbers)
 
 
 def is_sure(scores: Scores, m: int) -> bool:
@@ -17,10 +28,10 @@ def is_sure(scores: Scores, m: int) -> bool:
     machine = scores.machines[m]
     since_s = scores.since_s.get(machine, scores.time_s)
     if scores.cause.get(machine, "unknown") == "absence":  # an exporter may die in a long evaluation, too
-        return scores.time_s - since_s >= _LOST_S and not scores.quiet and since_s >= scores.in_time_s[0]
+        return scores.time_s - since_s >= _N.lost_s and not scores.quiet and since_s >= scores.in_time_s[0]
     return families_of(scores.evidence.get(machine, ())) >= 2 and since_s <= scores.in_time_s[1]
 
 
 def families_of(evidence: Sequence[Evidence]) -> int:
     """How many independent families of metrics this evidence is of."""
-    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > 0.3})
+    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > _N.witness})

@@ -7,13 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_type_hints
 
 import numpy as np
 
+from minder.diagnose.detectors.numbers import numbers, read_sections
+from minder.model.errors import ConfigError
 from minder.model.metrics import find_metric
 from minder.model.telemetry import Window
 
 __all__ = ["CAUSING", "FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "UNIT", "Trait", "TraitTable", "trait_of", "with_devices"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraitsNumbers:
+    """Section [traits] of detector.toml: what each number is stands there."""
+
+    absurd: float
+    unit: float
+
+
+_N = numbers("traits", TraitsNumbers)
+UNIT = _N.unit
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
@@ -21,8 +36,6 @@ FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "the
 REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
 
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
-_ABSURD = 2.0  # times the most that a metric can be: another unit, or nonsense
-UNIT = 2.3  # scaled: a clock rate that has fallen to a tenth is another unit, or a zero for a missing value
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
 
@@ -40,54 +53,25 @@ class Trait:
     floor: float
     family: str
     weight: float
-    activity: bool = False
-    reach: float = 0.4  # scaled change from which on the machine has plainly changed, whatever its peers do
-    falls: bool = False
+    reach: float  # scaled change from which on the machine has plainly changed, whatever its peers do
+    activity: bool
+    falls: bool
 
 
-def _log(offset: float, floor: float, family: str, weight: float = 1.0, activity: bool = False, reach: float = 0.4) -> Trait:
-    return Trait("log", offset, floor, family, weight, activity, reach)
+def _read_traits() -> dict[str, Trait]:
+    """[metrics] of detector.toml. Raises ConfigError in one line for what is missing, unknown or of another type."""
+    hints, found = get_type_hints(Trait), {}
+    for name, given in read_sections().get("metrics", {}).items():
+        wrong = [key for key in {**given, **hints} if key not in hints or type(given.get(key)) is not hints[key]]
+        if wrong:
+            raise ConfigError(f"detector.toml: [metrics] {name}: {wrong[0]} is no {' or '.join(hints)} of the right type, or is missing")
+        found[name] = Trait(**given)
+    return found
 
 
-def _linear(offset: float, floor: float, family: str, weight: float) -> Trait:
-    return Trait("linear", offset, floor, family, weight, reach=np.inf)
-
-
-_TRAITS: dict[str, Trait] = {
-    "gpu_duty_cycle_ratio": _log(0.05, 0.02, "activity", activity=True),
-    "gpu_sm_activity_ratio": _log(0.05, 0.02, "activity", activity=True),
-    "gpu_tensor_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
-    "gpu_graphics_activity_ratio": _log(0.05, 0.02, "activity", activity=True),
-    "gpu_fp_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
-    "gpu_memory_bandwidth_ratio": _log(0.03, 0.02, "activity", activity=True),
-    "gpu_power_draw_watts": _log(30.0, 0.015, "power", activity=True, reach=0.3),
-    "gpu_clock_hertz": Trait("log", 1e7, 0.006, "power", 1.0, reach=0.15, falls=True),
-    "gpu_temperature_celsius": _linear(1.0, 1.0, "thermal", 0.2),
-    "gpu_memory_used_ratio": _linear(1.0, 0.02, "hardware", 0.6),
-    "nvlink_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
-    "pcie_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
-    "rdma_throughput_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
-    "tcp_throughput_bytes_per_second": _log(1e6, 0.15, "tcp", 0.35),
-    "pfc_tx_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
-    "ecn_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
-    "cnp_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
-    "rdma_xmit_wait_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
-    "link_errors_per_second": _log(1.0, 0.2, "congestion", reach=1.2),
-    "cpu_usage_ratio": _log(0.03, 0.04, "host", 0.6, reach=0.7),
-    "cpu_throttled_ratio": _linear(1.0, 0.05, "host", 0.6),
-    "memory_usage_ratio": _linear(1.0, 0.01, "storage", 0.15),
-    "disk_usage_ratio": _linear(1.0, 0.01, "storage", 0.15),
-    "gpu_ecc_uncorrectable_total": _linear(1.0, 0.1, "hardware", 0.7),
-    "gpu_rows_remapped_total": _linear(1.0, 0.1, "hardware", 0.3),
-    "pcie_link_width": _log(0.1, 0.05, "hardware", 1.0, reach=0.5),
-    "processes_stopped": _linear(1.0, 0.1, "job", 1.0),
-    "step_seconds": _log(0.01, 0.03, "job", 0.6),
-    "job_busy_ratio": _linear(1.0, 0.05, "job", 0.8),
-    "job_run_delay_ratio": _linear(1.0, 0.05, "host", 0.6),
-    "job_processes": _linear(1.0, 0.2, "job", 0.8),
-}
+_TRAITS = _read_traits()
 SPINNING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high also where GPUs only wait for each other
-_IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0)
+_IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0, 0.4, activity=False, falls=False)
 
 
 def trait_of(name: str) -> Trait:
@@ -138,7 +122,7 @@ class TraitTable:
         profiled_K = np.array([t.family == "activity" and t.activity for t in traits], dtype=bool) | (self.carries_K & ~self._between())
         self.sources = (profiled_K, self.carries_K)  # what is read at one place: profiling fields, and the counters of links
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
-        most_K1 = self._column([_ABSURD * m.high if m is not None else np.inf for m in bounds])
+        most_K1 = self._column([_N.absurd * m.high if m is not None else np.inf for m in bounds])
         self.limit_K1 = np.minimum(np.where(self.is_log_K1, np.float32(3e38), 1e9 * self.offset_K1), np.minimum(most_K1, np.float32(3e38)))
         self.least_K1 = np.where(
             [[m is not None and m.low > 0.0] for m in bounds], self._column([m.low if m else 0.0 for m in bounds]), -self.limit_K1

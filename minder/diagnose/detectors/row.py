@@ -1,0 +1,75 @@
+"""One row on its way through the stages, and the job that it is of. K metrics, M machines, X machines that stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minder.diagnose.detectors.deviants import Deviants, Stages
+from minder.diagnose.detectors.peers import Ordered
+from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.strength import Strength
+from minder.diagnose.detectors.traits import TraitTable
+from minder.model.evidence import Scores
+
+__all__ = ["Layout", "Row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What holds until machines or metrics change. start_z: deviation from which on anything counts, in usual sizes; lone_share: of what
+    convicts, that one row may add where a family is heard alone. renamed: the metrics have changed places."""
+
+    machines: tuple[str, ...]
+    traits: TraitTable
+    stages: Stages
+    start_z: float
+    lone_share: float
+    renamed: bool = False
+
+    @property
+    def staged(self) -> bool:
+        """Whether there are pipeline stages to compare machines within."""
+        return len(self.stages.members) > 1
+
+
+@dataclass(slots=True)
+class Row:
+    """What came in, and what each stage has said of it, in the order of the stages. What a stage that is left out would have said stays as
+    it is here.
+
+    deviating_KM: index into `devices` of each machine's farthest device, -1 for none. calm: no machine is odd or was, so that no score
+    changes. out_M: whose oddness was out of step.
+    """
+
+    layout: Layout
+    time_s: float
+    raw_KM: np.ndarray
+    present_M: np.ndarray
+    devices: tuple[str, ...] = ()
+    deviating_KM: np.ndarray | None = None
+    seen: Seen = field(init=False)
+    scaled_KM: np.ndarray = field(init=False)
+    ordered: Ordered = field(init=False)
+    center_K: np.ndarray = field(init=False)
+    phase: Phase = field(init=False)
+    distances: dict[str, np.ndarray] = field(init=False)
+    level_M: np.ndarray | None = None
+    level: float = np.nan
+    far_off: Collection[str] = ()
+    standstill_KM: np.ndarray | None = None
+    deviants: Deviants = field(init=False)
+    afterwards_X: np.ndarray | None = None
+    strength: Strength = field(init=False)
+    returned_x: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    calm: bool = False
+    out_M: np.ndarray | None = None
+    scores: Scores = field(init=False)
+    barred_M: np.ndarray | None = None
+
+    @property
+    def traits(self) -> TraitTable:
+        return self.layout.traits

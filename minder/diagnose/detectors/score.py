@@ -1,0 +1,31 @@
+"""Each machine's score, in seconds of evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.state import State, per
+
+__all__ = ["CALM", "SUSPICIOUS", "ScoreState"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreNumbers:
+    """Section [score] of detector.toml: what each number is stands there."""
+
+    calm: float
+    suspicious: float
+
+
+_N = numbers("score", ScoreNumbers)
+CALM = _N.calm
+SUSPICIOUS = _N.suspicious
+
+
+@dataclass(slots=True)
+class ScoreState(State):
+    score_M: np.ndarray = per("M")
+    since_M: np.ndarray = per("M", np.nan)  # since when the machine has been odd
