@@ -106,13 +106,12 @@ class _Server(http.server.ThreadingHTTPServer):
 
 def _page(token: str | None, text: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
     class Page(http.server.BaseHTTPRequestHandler):
-        timeout = _PATIENCE_S
         server_version = "minder"
         sys_version = ""
 
         def setup(self) -> None:
             super().setup()
-            self._limit = threading.Timer(_PATIENCE_S, self._give_up)  # for all of it: each piece of a head has its own time-out
+            self._limit = threading.Timer(_PATIENCE_S, self._give_up)  # for the whole head; a time-out of the socket is for each piece
             self._limit.daemon = True
             self._limit.start()
 
@@ -127,6 +126,7 @@ def _page(token: str | None, text: Callable[[], bytes]) -> type[http.server.Base
 
         def do_GET(self) -> None:
             self._limit.cancel()  # the request is here; the answer may take its time
+            self.connection.settimeout(_PATIENCE_S)  # but not stand still
             if token is not None and not is_authorised(self.headers.get("Authorization"), token):
                 _refused.note(str(self.client_address[0]), "token", self.path.partition("?")[0])
                 self._answer(401, b"wrong or missing token\n", {"WWW-Authenticate": "Bearer"})
