@@ -18,7 +18,7 @@ from minder.offline.benchmark.card import PARTS, TIMED, benchmark_folder, read_c
 from minder.offline.benchmark.judging import Row
 from minder.offline.benchmark.program import Program
 from minder.offline.benchmark.run import OWN, read_result, run_benchmark
-from minder.offline.benchmark.seeds import draw_secret, read_secret, write_secret
+from minder.offline.benchmark.seeds import draw_secret, publish, read_secret, write_secret
 from minder.offline.benchmark.table import HEAD, compare, figures, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,7 +107,10 @@ def commit(given: argparse.Namespace) -> None:
 def reveal(given: argparse.Namespace) -> None:
     card = read_card()
     secret = read_secret(given.secret, card.judging.get(card.version), card.version)
-    write_secret(benchmark_folder() / "revealed" / f"{secret.version}.json", secret)
+    file = benchmark_folder() / "revealed" / f"{secret.version}.json"
+    if file.exists():
+        raise BadInputError(f"{file} is there already: version {secret.version} has been revealed")
+    publish(file, secret)
     print(f"revealed {secret.version}: draw the next one with `commit`")
 
 
@@ -124,8 +127,8 @@ def main() -> None:
         parser.error("--secret FILE is needed")
     try:
         {"run": run, "table": write_table, "commit": commit, "reveal": reveal}[given.what](given)
-    except BadInputError as error:
-        parser.error(str(error))
+    except BadInputError as error:  # one line: the usage has nothing to do with it
+        parser.exit(2, f"bench/benchmark.py: {error}\n")
 
 
 if __name__ == "__main__":
