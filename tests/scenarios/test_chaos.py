@@ -34,7 +34,7 @@ NAMES = [f"m{index}" for index in range(4)]
 
 @pytest.mark.lab
 @pytest.mark.root
-@pytest.mark.timeout(900)  # five minutes of faults; the start, the last recovery and the undisturbed run take their own time
+@pytest.mark.timeout(1200)  # five minutes of faults; start, last recovery and undisturbed run took as long again on a busy machine
 def test_a_job_under_faults_for_five_minutes_ends_with_the_losses_of_an_undisturbed_one(tmp_path: Path) -> None:
     """The seed is one whose first two faults come alone, and whose next seven rounds have twelve other kinds."""
     if not find_capabilities().can("namespaces"):
@@ -50,8 +50,10 @@ def test_a_job_under_faults_for_five_minutes_ends_with_the_losses_of_an_undistur
     assert not [detail for row in rows for detail in row["detail"] if detail.startswith("not struck")], rows
     assert end["ettr"]["ettr"] is not None
     assert [row["kinds"] for row in rows[:2]] == [["hang"], ["machine-lost"]]
-    for row in rows[:2]:
-        assert row["hit"] == [machine for item in row["recoveries"] for machine in item["evicted"]], row
+    for row in rows:
+        if {"hang", "machine-lost", "xid"} & set(row["kinds"]):
+            evicted = {machine for item in row["recoveries"] for machine in item["evicted"]}
+            assert evicted and evicted <= set(row["hit"]), row
 
 
 @pytest.mark.lab
