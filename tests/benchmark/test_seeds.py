@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import stat
 import sys
@@ -47,15 +46,6 @@ def test_a_file_that_is_no_seed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "seed").write_text("[1, 2]")
     with pytest.raises(BadInputError, match="give a file with version, seed and salt"):
         read_secret(tmp_path / "seed", "0" * 64, "2026.11")
-
-
-@pytest.fixture
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_benchmark", Path(__file__).parents[2] / "bench/benchmark.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_release_commits_reveals_and_refuses_in_one_line(

@@ -36,7 +36,7 @@ NAMES = [f"m{index}" for index in range(4)]
 @pytest.mark.root
 @pytest.mark.timeout(1200)  # five minutes of faults; start, last recovery and undisturbed run took as long again on a busy machine
 def test_a_job_under_faults_for_five_minutes_ends_with_the_losses_of_an_undisturbed_one(tmp_path: Path) -> None:
-    """The seed is one whose first two faults come alone, and whose next seven rounds have twelve other kinds."""
+    """The first two faults of this seed come alone, and twelve other kinds follow: on a busy machine seven of them in time."""
     if not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     play: ModuleType = importlib.import_module("chaos_lab.play")
