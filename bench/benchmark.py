@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from minder.model.errors import BadInputError
@@ -18,7 +19,7 @@ from minder.offline.benchmark.card import PARTS, TIMED, benchmark_folder, read_c
 from minder.offline.benchmark.judging import Row
 from minder.offline.benchmark.program import Program
 from minder.offline.benchmark.run import OWN, read_result, run_benchmark
-from minder.offline.benchmark.seeds import draw_secret, read_secret, write_secret
+from minder.offline.benchmark.seeds import draw_secret, publish, read_secret, write_secret
 from minder.offline.benchmark.table import HEAD, compare, figures, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +74,7 @@ def write_table(given: argparse.Namespace) -> None:
         for name, found in rows.items():
             cells = table(figures(found))[1][1:]
             lines.append(f"| {name} | {' | '.join(cells)} | {_gain(rows, name)} |")
-        lines.append("")
+        lines += ["", *_absent(part, rows), ""]
     (ROOT / "datasets/benchmark/RESULTS.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 
@@ -82,8 +83,18 @@ INTRODUCTION = (
     "Brackets hold 95 % intervals, of the last column by a paired bootstrap. Fewer than 40 inputs a part separate good from bad, and not",
     "good from better. minder's rules for stacks, dumps and logs were made with the public cases at hand; no entry was tuned on the",
     "generated recordings. Minder's reference is the published detector in the default's place: minder's rules for signals, steps and",
-    "stalls are the same, and decide most of logs and lab. 2026-11-27, two cores, load 15 to 50; NVRx at d8686d9, torch 2.13, PyOD 3.6.7.",
+    "stalls are the same, and decide most of logs and lab. 2026-11-27, two cores, load 10 to 50; NVRx at d8686d9, torch 2.13, PyOD 3.6.7.",
 )
+
+
+def _absent(part: str, rows: Mapping[str, object]) -> list[str]:
+    """A line that names who has no row, and why: an entry that was not run is neither good nor bad."""
+    left = {name: parts for name, (_, parts) in ENTRIES.items() if name not in rows}
+    reasons = {
+        "Not run on this part": [name for name, parts in left.items() if part in parts],
+        "Not made for it": [name for name, parts in left.items() if part not in parts],
+    }
+    return [" ".join(f"{reason}: {', '.join(names)}." for reason, names in reasons.items() if names)]
 
 
 def _gain(rows: dict[str, list[Row]], name: str) -> str:
@@ -107,7 +118,10 @@ def commit(given: argparse.Namespace) -> None:
 def reveal(given: argparse.Namespace) -> None:
     card = read_card()
     secret = read_secret(given.secret, card.judging.get(card.version), card.version)
-    write_secret(benchmark_folder() / "revealed" / f"{secret.version}.json", secret)
+    file = benchmark_folder() / "revealed" / f"{secret.version}.json"
+    if file.exists():
+        raise BadInputError(f"{file} is there already: version {secret.version} has been revealed")
+    publish(file, secret)
     print(f"revealed {secret.version}: draw the next one with `commit`")
 
 
@@ -124,8 +138,8 @@ def main() -> None:
         parser.error("--secret FILE is needed")
     try:
         {"run": run, "table": write_table, "commit": commit, "reveal": reveal}[given.what](given)
-    except BadInputError as error:
-        parser.error(str(error))
+    except BadInputError as error:  # one line: the usage has nothing to do with it
+        parser.exit(2, f"bench/benchmark.py: {error}\n")
 
 
 if __name__ == "__main__":

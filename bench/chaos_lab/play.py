@@ -54,8 +54,9 @@ def play(
         end = "whole"
         try:
             run.wait("the first steps", lambda: run.steps.step >= 5)
+            first_s = time.time()
             for strikes in rounds(schedule):
-                if time.time() - run.began_s > size.for_s:
+                if time.time() - first_s > size.for_s:
                     break
                 row = run.round(strikes)
                 note(row)
@@ -159,13 +160,12 @@ class Run:
         """What was to be healed is healed, the job has gone on, and nothing is under way."""
         if any(wound.heal_at_s is not None for wound in wounds):
             return False
-        since_s = max(wound.begin_s for wound in wounds)
-        resumed_s = max([since_s, *(restart.time_s for restart in restarts(self.steps.taken))])
-        stopped = [wound for wound in wounds if wound.stops]
-        gone_on = not stopped or resumed_s > since_s
+        again_s = max((restart.time_s for restart in restarts(self.steps.taken)), default=0.0)
+        gone_on = all(wound.begin_s < again_s for wound in wounds if wound.stops)  # what came after, and stops nothing, needs no restart
+        since_s = max(again_s, *(wound.begin_s for wound in wounds))
         placed = self.hurt.placed()
         out = all(machine not in placed for wound in wounds if KINDS[wound.kind].gone for machine in wound.machines)
-        return gone_on and out and self._steps_since(max(resumed_s, time.time() - 60.0)) >= _RESUMED and not self._recovers()
+        return gone_on and out and self._steps_since(max(since_s, time.time() - 60.0)) >= _RESUMED and not self._recovers()
 
     def _recovers(self) -> bool:
         """An incident is open. One that only asks for a person may stay so: after a while it is not waited for."""

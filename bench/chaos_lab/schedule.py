@@ -93,7 +93,10 @@ KINDS: dict[str, Kind] = {
     "return": Kind("evicted machines are repaired and given back"),
     "evict-healthy": Kind("a person orders a healthy machine out: the judge has to see it", _TRAINS, drawn=False),
 }  # fmt: skip
-CI_KINDS = ("xid", "controller-stopped", "cache-killed", "machine-lost", "agent-clock")
+CI_KINDS = (  # what the job has settled from within a minute, on four machines and two standbys that take a step a second
+    "hang", "crash", "xid", "oom", "dead-link", "machine-lost", "launcher-killed", "cache-killed", "backup-cache", "agent-upgrade",
+    "agent-clock", "controller-killed", "controller-stopped", "ledger-full", "update-urgent", "return",
+)  # fmt: skip
 _JOINED_SHARE, _JOINED_WITHIN_S = 0.25, 8.0
 
 

@@ -39,8 +39,8 @@ _POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the lab. ledger: a URL, "" for SQLite on a small disk. for_s: no fault strikes after so long, and the job is ended. stand_s: how
-    long a job that steps in its usual time may stand; a slower machine gets more."""
+    """Of the lab. ledger: a URL, "" for SQLite on a small disk. for_s: so long after the first steps no fault strikes, and the job is
+    ended. stand_s: how long a job that steps in its usual time may stand; a slower machine gets more."""
 
     machines: int = 6
     standbys: int = 3

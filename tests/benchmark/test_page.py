@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from minder.offline.benchmark.card import TIMED, benchmark_folder
+from minder.offline.benchmark.card import PARTS, TIMED, benchmark_folder
 from minder.offline.benchmark.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,10 +27,22 @@ def test_the_program_of_the_page_answers(tmp_path: Path) -> None:
     assert answers["stacks-13"].word == "unknown"
 
 
-@pytest.mark.parametrize("script", ["launch_counts.py"])
-def test_an_entry_names_the_rank_of_the_sample(script: str) -> None:
-    answer = Program((sys.executable, str(ENTRIES / script)), script).answer(SAMPLE / "dumps-08", "dumps", 60.0)
+@pytest.mark.parametrize("name", ["launch_counts.py"])
+def test_an_entry_names_the_rank_of_the_sample(name: str) -> None:
+    answer = Program((sys.executable, str(ENTRIES / name)), name).answer(SAMPLE / "dumps-08", "dumps", 60.0)
     assert [item.names for item in answer.accusations] == [(2,)]
+
+
+def test_the_results_say_of_each_entry_and_part_what_came_of_it_or_why_there_is_nothing(script: ModuleType) -> None:
+    text = (benchmark_folder() / "RESULTS.md").read_text(encoding="utf-8")
+    sections = dict(section.split("\n", 1) for section in text.split("\n## ")[1:])
+    assert set(sections) == set(PARTS)
+    for part, section in sections.items():
+        without = re.findall(r"^(?:Not run on this part|Not made for it): .*", section, re.MULTILINE)
+        for name, (_, parts) in script.ENTRIES.items():
+            row = f"| {name} |" in section
+            assert row is not any(name in line for line in without), (part, name)
+            assert not row or part in parts
 
 
 @pytest.mark.release

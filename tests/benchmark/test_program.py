@@ -16,10 +16,14 @@ SAY = """printf '{"input": "%s", "answer": "none"}\\n' "$(basename "$1")"; """
 
 
 def ask(tmp_path: Path, script: str, limit_s: float = 20.0) -> Answer:
+    return Program(("sh", "-c", script, "sh"), "a script").answer(an_input(tmp_path), "stacks", limit_s)
+
+
+def an_input(tmp_path: Path) -> Path:
     folder = tmp_path / "stacks-99"
     folder.mkdir(exist_ok=True)
     (folder / "m1-rank0.txt").write_text("a dump")
-    return Program(("sh", "-c", script, "sh"), "a script").answer(folder, "stacks", limit_s)
+    return folder
 
 
 def test_a_program_gets_a_copy_under_the_inputs_name(tmp_path: Path) -> None:
@@ -62,9 +66,23 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def test_a_program_that_the_system_does_not_start_has_not_answered(tmp_path: Path) -> None:
+    script = tmp_path / "answer"
+    script.write_text("a text that names no interpreter\n")
+    script.chmod(0o755)
+    answer = Program((str(script),), "answer").answer(an_input(tmp_path), "stacks", 20.0)
+    assert answer.said == () and answer.problem == "it could not be started: Exec format error"
+
+
 @pytest.mark.parametrize(
     ("command", "says"), [("", "cannot be started"), ("no-such-program x", "no-such-program"), ("sh 'x", "mend its quotes")]
 )
 def test_a_command_that_cannot_be_started_is_refused(command: str, says: str) -> None:
     with pytest.raises(BadInputError, match=says):
         parse_program(command)
+
+
+def test_a_file_that_may_not_be_executed_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "answer.sh").write_text("echo")
+    with pytest.raises(BadInputError, match=r"answer\.sh' is a file that may not be executed"):
+        parse_program(str(tmp_path / "answer.sh"))

@@ -71,6 +71,22 @@ def test_a_run_that_was_cut_off_goes_on_and_one_that_ended_begins_anew(card: Car
     assert len(log.read_text().split()) == 2
 
 
+def test_a_folder_that_cannot_be_written_is_named_in_one_line(card: Card, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInputError, match=r"--out .*file cannot be written: .*: name another folder"):
+        run(card, tmp_path / "file", saying('"none"', tmp_path / "log"))
+
+
+def test_a_program_that_was_changed_begins_anew_whatever_its_name(card: Card, tmp_path: Path) -> None:
+    places = []
+    for answer in ("none", "unknown"):
+        script = tmp_path / "answer"
+        script.write_text(f'#!/bin/sh\nprintf \'{{"input": "%s", "answer": "{answer}"}}\\n\' "$(basename "$1")"\n')
+        script.chmod(0o755)
+        places.append(run_benchmark(card, Program((str(script),), "answer"), ["dumps"], tmp_path / "out").file.parent)
+    assert places[0] != places[1]
+
+
 def test_a_program_that_fails_is_a_problem_by_input_and_the_others_go_on(card: Card, tmp_path: Path) -> None:
     result = run(card, tmp_path, f"case $1 in *02) exit 1;; esac; {saying('[2]', tmp_path / 'log')}")
     assert result.problems == ("dumps-02: exit status 1: it printed no error",)

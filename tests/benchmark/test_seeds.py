@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -43,6 +46,34 @@ def test_a_file_that_is_no_seed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "seed").write_text("[1, 2]")
     with pytest.raises(BadInputError, match="give a file with version, seed and salt"):
         read_secret(tmp_path / "seed", "0" * 64, "2026.11")
+
+
+def test_a_release_commits_reveals_and_refuses_in_one_line(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(what: str, secret: Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["bench/benchmark.py", what, "--secret", str(secret)])
+        try:
+            script.main()
+        except SystemExit as end:
+            return int(str(end.code)), capsys.readouterr().err
+        return 0, capsys.readouterr().out
+
+    committed, other = tmp_path / "held" / "seed", tmp_path / "held" / "another"
+    _, line = call("commit", committed)
+    version, _, commitment = line.strip().replace('"', "").partition(" = ")
+    call("commit", other)
+    monkeypatch.setattr(script, "read_card", lambda: replace(read_card(), judging={version: commitment}))
+    monkeypatch.setattr(script, "benchmark_folder", lambda: tmp_path)
+    for refused, says in ((other, "does not match its commitment"), (tmp_path / "none", "is no seed of a judging part")):
+        status, said = call("reveal", refused)
+        assert status == 2 and says in said and said.count("\n") == 1
+    assert call("reveal", committed) == (0, f"revealed {version}: draw the next one with `commit`\n")
+    revealed = tmp_path / "revealed" / f"{version}.json"
+    assert read_secret(revealed, commitment, version) == read_secret(committed, commitment, version)
+    assert stat.S_IMODE(revealed.stat().st_mode) & 0o444 == 0o444, "for everybody"
+    status, said = call("reveal", committed)
+    assert status == 2 and "has been revealed" in said and said.count("\n") == 1
 
 
 def test_the_release_commits_to_a_seed_that_it_does_not_hold() -> None:

@@ -56,3 +56,18 @@ def test_silence_shows_it_and_silence_of_all_does_not() -> None:
 def test_half_of_a_group_is_enough() -> None:
     assert is_shown(changed(0.7, slice(1, 2)), healthy(), ("b", "c"), 300.0)
     assert not is_shown(changed(0.7, slice(1, 2)), healthy(), ("b", "c", "d"), 300.0)
+
+
+@pytest.mark.parametrize("with_spare", ["the fault's", "the twin's"])
+def test_a_spare_that_only_one_of_the_two_has_is_not_compared(with_spare: str) -> None:
+    def exchanged(window: Window) -> Window:
+        values_TMK = np.insert(window.values_TMK, 0, 7.0, axis=1)
+        return replace(
+            window, machines=("0", *window.machines), values_TMK=values_TMK, present_TM=np.insert(window.present_TM, 0, True, axis=1)
+        )
+
+    for factor in (0.7, 1.0):
+        faulty, twin = changed(factor, slice(1, 2)), healthy()
+        pair = (exchanged(faulty), twin) if with_spare == "the fault's" else (faulty, exchanged(twin))
+        assert is_shown(*pair, ("b",), 300.0) is (factor < 1.0)
+        assert not is_shown(*pair, ("0",), 300.0)

@@ -40,9 +40,12 @@ class Program:
         """What it says of this input. A program that fails, prints nonsense or takes too long has not answered; that is no error here."""
         with _copied(folder) as copy, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             environment = {"OMP_NUM_THREADS": "1", **os.environ}
-            child = subprocess.Popen(
-                [*self.words, str(copy)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
-            )  # fmt: skip
+            try:
+                child = subprocess.Popen(
+                    [*self.words, str(copy)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
+                )  # fmt: skip
+            except OSError as error:  # such as a script without a first line that names its interpreter
+                return Answer((), f"it could not be started: {error.strerror}")
             status, seconds = _wait(child, limit_s)
             for file in (out, err):
                 file.seek(0)
@@ -64,7 +67,10 @@ def parse_program(command: str) -> Program:
     except ValueError as error:
         raise BadInputError(f"--program {command!r} is no command ({error}): mend its quotes") from error
     if not words or shutil.which(words[0]) is None:
-        raise BadInputError(f"--program {command!r} cannot be started: no program {words[0] if words else ''!r} is on the PATH")
+        missing = f"no program {words[0] if words else ''!r} is on the PATH"
+        if words and Path(words[0]).is_file():
+            missing = f"{words[0]!r} is a file that may not be executed, or a name without ./ in front"
+        raise BadInputError(f"--program {command!r} cannot be started: {missing}")
     return Program(tuple(words), " ".join(words))
 
 

@@ -63,7 +63,7 @@ def run_benchmark(
 ) -> Result:
     """One entry over these parts. secret: of the judging part, else the development part. on_progress: gets a line.
 
-    Raises BadInputError for a part that there is not, or that a judging part does not have.
+    Raises BadInputError for a part that there is not, or that a judging part does not have, and where `out` cannot be written.
     """
     seed = secret.seed if secret is not None else card.development_seed
     kept = [part for part in parts if part not in GENERATED]
@@ -72,6 +72,10 @@ def run_benchmark(
     orders = orders_of(card, parts, seed) if secret is None else judging_orders(card, parts, seed)
     mark = hashlib.sha256(seed.encode()).hexdigest()[:8]
     place = out / f"inputs-{card.version}-{mark}"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"--out {out} cannot be written: {error.strerror}: name another folder") from error
     on_progress(f"making {len(orders)} inputs in {place}")
     rights = prepare(orders, place, jobs, lambda done, of: on_progress(f"{done} of {of} inputs made"))
     entry = _Entry(card, program, place, _folder(out, program, mark))
@@ -103,7 +107,7 @@ def _folder(out: Path, program: Program, mark: str) -> Path:
     digest = hashlib.sha256(f"{mark}\n".encode())
     for word in program.words:
         digest.update(f"{word}\n".encode())
-        if Path(word).is_file() and Path(word).suffix:
+        if Path(word).is_file():  # a compiled program has no suffix, and is changed as any other
             digest.update(Path(word).read_bytes())
     slug = re.sub(r"[^a-z0-9]+", "-", Path(program.words[-1]).stem.lower() if program is not OWN else "minder").strip("-")[:24]
     return out / f"entry-{slug or 'program'}-{digest.hexdigest()[:8]}"

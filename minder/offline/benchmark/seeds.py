@@ -15,7 +15,7 @@ from pathlib import Path
 from minder.model.errors import BadInputError
 from minder.model.private import make_private, write_private
 
-__all__ = ["Secret", "derive", "draw_secret", "read_secret", "write_secret"]
+__all__ = ["Secret", "derive", "draw_secret", "publish", "read_secret", "write_secret"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,17 @@ def write_secret(path: Path, secret: Secret) -> None:
     if path.exists():
         raise BadInputError(f"{path} is there already: a seed that is committed to must not be lost, name a new file")
     make_private(path.parent)
-    write_private(path, json.dumps(asdict(secret), indent=1) + "\n")
+    write_private(path, _text(secret))
+
+
+def publish(path: Path, secret: Secret) -> None:
+    """For everybody: a seed that is revealed."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(_text(secret), encoding="utf-8")
+
+
+def _text(secret: Secret) -> str:
+    return json.dumps(asdict(secret), indent=1) + "\n"
 
 
 def read_secret(path: Path, commitment: str | None, version: str) -> Secret:

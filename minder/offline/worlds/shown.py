@@ -2,7 +2,8 @@
 
 A culprit is true only if one of its metrics departs from the twin, beyond what the job's median machine departs, by more than the metric's
 own fluctuation over windows, for 30 s; or if its samples stop for so long while those of the median machine go on. Of a group,
-half of the machines must be. Legend: W windows of time, M machines, K metrics.
+half of the machines must be. A machine that only one of the two has, such as a spare that comes in an exchange, is not compared.
+Legend: W windows of time, M machines, K metrics.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def is_shown(faulty: Window, twin: Window, culprits: tuple[str, ...], onset_s: f
 
     faulty, twin: the same world with and without its fault, on the same grid. Times in UTC seconds.
     """
+    faulty, twin = _of_both(faulty, twin), _of_both(twin, faulty)
     width = max(1, round(LEAST_S / _step_s(faulty)))
     until_s = np.inf if end_s is None else end_s + LEAST_S
     first, last = np.searchsorted(faulty.times_T, [onset_s, until_s])
@@ -43,6 +45,16 @@ def is_shown(faulty: Window, twin: Window, culprits: tuple[str, ...], onset_s: f
     shown_M = beyond_WMK.any(axis=(0, 2)) | silent_WM.any(axis=0)
     places = [faulty.machines.index(name) for name in culprits if name in faulty.machines]
     return bool(places) and bool(shown_M[places].mean() >= 0.5)
+
+
+def _of_both(window: Window, other: Window) -> Window:
+    """Machines and metrics that the other has too, in one order."""
+    machines, metrics = (
+        tuple(sorted(set(mine) & set(its))) for mine, its in ((window.machines, other.machines), (window.metrics, other.metrics))
+    )
+    at_M, at_K = [window.machines.index(name) for name in machines], [window.metrics.index(name) for name in metrics]
+    values_TMK, present_TM = window.values_TMK[:, at_M][:, :, at_K], window.present_TM[:, at_M]
+    return Window(window.times_T, machines, metrics, values_TMK, present_TM)
 
 
 def _step_s(window: Window) -> float:
