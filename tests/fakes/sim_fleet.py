@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from replay_fake import ReplayGroups
 
@@ -22,6 +22,7 @@ from minder.wire.codec import to_json
 
 __all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines", "address_of"]
 
+T = TypeVar("T")
 STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S, BESIDE_S = 1.0, 4.0, 2.0, 0.5, 12.0, 6.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 BUG = ("KeyError", "'loss_scale'")
@@ -268,6 +269,7 @@ class SimFleet:
         self._read: dict[str, tuple[int, int]] = {}  # machine to (launcher's life, events read)
         self._heard_s: dict[str, list[float | None]] = {name: [None, None] for name in world.by_name}  # agent, launcher
         self._seen: dict[str, tuple[WorkerView, ...]] = {}
+        self._newest: dict[tuple[str, Any], tuple[tuple[Any, ...], Any]] = {}  # machine and kind of record to its fields, and itself
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -393,16 +395,23 @@ class SimFleet:
         return {name: self._view(name, monotonic_s) for name in self._world.by_name}
 
     def _view(self, name: str, monotonic_s: float) -> MachineView:
-        agent, launcher = (None if heard is None else monotonic_s - heard + 0.1 for heard in self._heard_s[name])
-        return MachineView(name, agent, launcher, self._seen.get(name, ()))
+        agent, launcher = self._heard_s[name]
+        ages = (None if agent is None else monotonic_s - agent + 0.1, None if launcher is None else monotonic_s - launcher + 0.1)
+        return self._same(name, MachineView, (name, *ages, self._seen.get(name, ())))
 
     def _worker(self, item: SimMachine) -> WorkerView:
         now_s = self._world.clock.now_s()
         alive_s = (item.step_s or now_s) if item.frozen else now_s
         first = item.first or (None, None)
-        return WorkerView(
-            0, item.pid, item.rank, item.state, item.generation, item.step, item.step_s, alive_s, None, None, *first  # type: ignore[arg-type]
-        )  # fmt: skip
+        fields = (0, item.pid, item.rank, item.state, item.generation, item.step, item.step_s, alive_s, None, None, *first)
+        return self._same(item.name, WorkerView, fields)
+
+    def _same(self, name: str, kind: Callable[..., T], fields: tuple[Any, ...]) -> T:
+        """A record of these fields; the one before where nothing has changed, since a tick looks eight times."""
+        before = self._newest.get((name, kind))
+        if before is None or before[0] != fields:
+            before = self._newest[name, kind] = (fields, kind(*fields))
+        return before[1]
 
     def capture(self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float) -> dict[str, Any]:
         return {name: {"logs": {}} if self._world.by_name[name].up else NoAnswerError(f"{name} is silent") for name in machines}

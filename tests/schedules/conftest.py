@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -30,7 +30,7 @@ def schedule(scene: ModuleType) -> ModuleType:
     return importlib.import_module("schedule")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def empty_ledger(scene: ModuleType) -> Iterator[Path]:
     """While it is used, everything that is no part of the product is simulated."""
     logging.disable(logging.CRITICAL)
@@ -39,3 +39,15 @@ def empty_ledger(scene: ModuleType) -> Iterator[Path]:
             yield path
     finally:
         logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def holds(scene: ModuleType, schedule: ModuleType, empty_ledger: Path) -> Callable[[int], None]:
+    """holds(seed): whether every invariant does in the schedule that is drawn with it."""
+
+    def play(seed: int) -> None:
+        drawn = schedule.draw(seed)
+        played = scene.play(drawn, empty_ledger)
+        assert played.watch.broken == [], f"{drawn.text()}\n" + "\n".join(played.trace)
+
+    return play

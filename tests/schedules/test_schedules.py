@@ -1,4 +1,7 @@
-"""The real controller against simulated machines: whatever happens, in whatever order, the invariants hold (tests/fakes/invariants.py)."""
+"""The real controller against simulated machines: whatever happens, in whatever order, the invariants hold (tests/fakes/invariants.py).
+
+Schedules that were written for one trouble each. Drawn ones: test_drawn_1.py and those beside it; more of them: bench/schedules.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from typing import Any
 import pytest
 
 from minder.act.policy.ladder import LadderConfig
+from minder.model.history import LedgerEvent
 from minder.model.probes import ProbeJudgement
+from minder.record.incidents import Ledger
+from minder.record.store.rows import EventQuery
 
 SLOW = {
     "tests for ever",
@@ -19,15 +25,6 @@ SLOW = {
     "evicts for a test that said nothing",
     "evicts for a replay that said nothing",
 }
-FIRST, COUNT, PARTS = 1, 100, 25  # more of them: bench/schedules.py
-
-
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.lab) for part in range(1, PARTS))])
-def test_the_invariants_hold(scene: Any, schedule: Any, empty_ledger: Path, part: int) -> None:
-    for seed in range(FIRST + part, FIRST + COUNT, PARTS):
-        drawn = schedule.draw(seed)
-        played = scene.play(drawn, empty_ledger)
-        assert played.watch.broken == [], f"{drawn.text()}\n" + "\n".join(played.trace)
 
 
 def test_the_same_schedule_is_the_same_story(scene: Any, schedule: Any, empty_ledger: Path) -> None:
@@ -35,6 +32,29 @@ def test_the_same_schedule_is_the_same_story(scene: Any, schedule: Any, empty_le
     assert drawn == schedule.draw(1)
     first, second = (scene.play(drawn, empty_ledger) for _ in range(2))
     assert first.trace == second.trace and first.trace
+
+
+def test_what_is_read_from_memory_is_what_the_database_holds(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    asked = set[EventQuery]()
+
+    def compare(played: Any) -> None:
+        answer, end = played._memory._select, played.watch.end
+
+        def noted(query: EventQuery) -> list[LedgerEvent]:
+            asked.add(query)
+            return list(answer(query))
+
+        def ended(events: list[LedgerEvent], phase: str) -> None:
+            with Ledger(played._location) as ledger:
+                assert all(ledger._store.select(query) == answer(query) for query in asked)
+                assert ledger._store.last_id() == events[-1].id
+            end(events, phase)
+
+        played._memory._select, played.watch.end = noted, ended
+
+    actions = (schedule.Action(1.0, "disk", "m1", 2), schedule.Action(13.0, "kill", "", 12, "write"))
+    assert scene.play(schedule.Schedule(0, actions), empty_ledger, compare).watch.broken == []
+    assert len(asked) > 50
 
 
 KILLED = [("write", 12)]

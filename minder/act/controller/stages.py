@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -248,8 +249,11 @@ class Guards:
     def run(self, part: str, work: Callable[[], T], nothing: T, writes: bool = False) -> T:
         """`work()`, or `nothing` where it raises. writes: it writes to the ledger, whose errors end the tick (LedgerError)."""
         try:
-            with self._measures.stage(part):
+            begun_s = time.perf_counter()
+            try:
                 result = work()
+            finally:
+                self._measures.ran(part, time.perf_counter() - begun_s)
         except Exception as error:
             if writes and isinstance(error, LedgerError):
                 raise

@@ -31,7 +31,7 @@ from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
 from minder.act.controller.study_notes import StudyNotes
 from minder.act.controller.work_rate import WorkRate
-from minder.act.policy.context import Sizes
+from minder.act.policy.context import PolicyContext, Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import Size
@@ -298,13 +298,13 @@ class Controller:
         self.guard("status", lambda: self._write_status(now_s), None)
 
     def _write_status(self, now_s: float) -> None:
-        standbys, pool_size = self.standbys(), self._stages.pool_size
+        standbys, pool_size, views = self.standbys(), self._stages.pool_size, self._stages.fleet.views()
         extra = {
             "message": self._tick.message,
             "step": self._stages.tracker.steps.step,
             "typical_step_s": self._stages.tracker.steps.typical_s,
             "mode": None if (mode := self._stages.tracker.mode) is None else mode.to_json(),
-            "loss": self._newest_loss(),
+            "loss": _newest_loss(views),
             "work": self._work_rate.status(),
             "incident": self.state.incident,
             "standbys": standbys,
@@ -330,7 +330,7 @@ class Controller:
         }
         self._stages.measures.show(now_s, extra)
         try:
-            write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
+            write_status(self._state_dir / "status.json", now_s, self.state, views, extra)
         except OSError as error:  # a full disk, say
             raise MinderError(f"status.json cannot be written: {error.strerror or error}") from error
 
@@ -346,11 +346,6 @@ class Controller:
         workers = [worker for view in observation.fleet.values() for worker in view.workers]
         machines = len(set(self.state.rank_machine.values()))
         self._work_rate.note(now_s, workers, self.state.generation, self.state.update, machines)
-
-    def _newest_loss(self) -> float | None:
-        workers = [worker for view in self._stages.fleet.views().values() for worker in view.workers]
-        known = [(worker.step or 0, worker.loss) for worker in workers if worker.loss is not None]
-        return max(known)[1] if known else None
 
     def guard(self, stage: str, work: Callable[[], T], nothing: T, writes: bool = False) -> T:
         """`work()`, or `nothing` where it raises (Guards.run)."""
@@ -383,7 +378,11 @@ class Controller:
         stages, state = self._stages, self.state
         if stages.hung is None or state.phase not in ("starting", "running"):
             return []
-        standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
+        standing = stages.standing()
+
+        def context(at_s: float) -> PolicyContext:
+            return stages.context(state, self.standbys(), at_s)
+
         found = [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.tracker.steps.typical_s)]
         return [identify(verdict, state, stages.tracker) for verdict in found]
 
@@ -398,8 +397,7 @@ class Controller:
     def _grow(self, now_s: float) -> list[Verdict]:
         """What a job that is short asks for, once a standby is ready to join it."""
         stages = self._stages
-        context = functools.partial(stages.context, self.state, self.standbys(), now_s)
-        return [] if stages.growth is None else stages.growth.look(context)
+        return [] if stages.growth is None else stages.growth.look(lambda: stages.context(self.state, self.standbys(), now_s))
 
     def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
         """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""
@@ -480,3 +478,8 @@ class Controller:
         if words is not None and now_s < words[2] and self._stages.context(self.state, (), now_s).workers_dead:
             self._deciding.give_up(words[0], words[1])
         self._milestones.note_end()
+
+
+def _newest_loss(views: Mapping[str, MachineView]) -> float | None:
+    known = [(worker.step or 0, worker.loss) for view in views.values() for worker in view.workers if worker.loss is not None]
+    return max(known)[1] if known else None

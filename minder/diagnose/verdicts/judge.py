@@ -176,7 +176,7 @@ class Judge:
                 suspects = _checked(RuleResult(tuple(rule.weigh(suspect, now_s) for suspect in suspects))).suspects
             except Exception as error:  # noqa: BLE001
                 failures.setdefault(rule.name, RuleFailure.of(rule.name, error))
-        return replace(result, suspects=suspects)
+        return result if suspects is result.suspects else replace(result, suspects=suspects)
 
     def _add(self, answers: _Answers, name: str, result: RuleResult) -> None:
         answers.no_data |= {name} if result.no_data else set()
@@ -286,7 +286,7 @@ def _checked(result: RuleResult) -> RuleResult:
             raise TypeError(f"machines are a tuple of names, not {suspect.machines!r}")
         if not (0.0 <= suspect.confidence <= 1.0 and not math.isnan(suspect.since_s) and math.isfinite(suspect.time_s)):
             raise ValueError(f"no confidence from 0 to 1, or no time: {suspect.confidence}, {suspect.since_s}, {suspect.time_s}")
-    return replace(result, suspects=suspects)
+    return result if suspects is result.suspects else replace(result, suspects=suspects)
 
 
 def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:

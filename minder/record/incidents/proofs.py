@@ -44,6 +44,9 @@ class _Machine:
     time_s: float | None = None
 
 
+_UNKNOWN = Proof()
+
+
 class ProofFold:
     """`add` events of PROOF_KINDS in the ledger's order, of all jobs; `of` a machine is what they say."""
 
@@ -71,7 +74,7 @@ class ProofFold:
     def of(self, machine: str) -> Proof:
         known = self._machines.get(machine)
         if known is None:
-            return Proof()
+            return _UNKNOWN
         bad: tuple[tuple[ProofState, Judged], ...] = (("failed", "fail"), ("slow", "slow"))
         for state, word in bad:
             lines = [f"{probe}: {reason}" for probe, (verdict, reason) in known.verdicts.items() if verdict == word]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["EventQuery", "EventRow", "IncidentSpan"]
 
@@ -19,8 +20,7 @@ class EventRow:
     operation_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EventQuery:
+class EventQuery(NamedTuple):
     """Every condition that is given must hold.
 
     `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
