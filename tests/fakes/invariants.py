@@ -45,7 +45,7 @@ class Watch:
         self._approved: set[str] = set()
         self._rejected: set[str] = set()
         self._acts: list[str] = []  # operations that started the job again, or began to
-        self._reattempts: Counter[tuple[str, str, str]] = Counter()  # by what failed: machine, sort, fingerprint
+        self._reattempts: Counter[tuple[str, str, str, int]] = Counter()  # by what failed: machine, sort, fingerprint, and the code
         self._evictions: dict[str, tuple[str, ...]] = {}  # operation to its machines, until its result
         self._tests: dict[str, str] = {}  # operation to its machine
         self._gone: Counter[str] = Counter()  # machine to its evictions since it last passed a test
@@ -194,7 +194,7 @@ class Watch:
         if (decision["rung"], decision["trouble"]) != ("reattempt", "unknown"):
             return
         for item in decision["verdict"]["failures"][:1]:
-            key = (item["machine"], item["sort"], item["fingerprint"])
+            key = (item["machine"], item["sort"], item["fingerprint"], item.get("update", 0))  # another code's failure is another
             self._reattempts[key] += 1
             if self._reattempts[key] > 1:
                 self.fail("no rung is climbed for ever", f"{name} restarts {key} in place again")
