@@ -1,9 +1,11 @@
 """What each stage and each rule of the default detector is for: python bench/ablation.py [SOURCE...] [--rules Forerunner] [--json FILE]
 
 SOURCE as in bench/default_detector.py. Every recording goes through the detector once as it is and once for each rule that is left out: a
-stage of OPTIONAL, or a number of detector.toml at the value at which it does nothing. Prints, paired over the recordings: how many came
-out otherwise without it, the difference in F1 with its 95 % bootstrap interval, in wrong and found ones, and in the mean delay, a miss
-counted as 420 s. A rule whose absence moves nothing goes, unless a test of a promise names it. MINDER_BENCH_CACHE keeps recordings.
+stage of OPTIONAL, or a number of detector.toml at the value at which it does nothing; not where the rule has nothing to say in it. Prints,
+paired over the recordings: in how many the rule spoke, how many came out otherwise without it, how many with other verdicts (another
+second, a page that became an eviction), the difference in F1 with its 95 % bootstrap interval, in wrong and found ones, and in the mean
+delay, a miss counted as 420 s. A rule whose absence moves nothing goes, unless a test of a promise names it. MINDER_BENCH_CACHE keeps
+recordings.
 """
 
 from __future__ import annotations
@@ -11,39 +13,92 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from default_detector import generated, jobs_of
 
+from minder.diagnose.detectors.absence import Absence
+from minder.diagnose.detectors.accumulate import Convicting
+from minder.diagnose.detectors.anew import Anew
+from minder.diagnose.detectors.clocks import Clocks
+from minder.diagnose.detectors.contradiction import Contradiction
+from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.default import OPTIONAL, DefaultConfig, DefaultDetector
+from minder.diagnose.detectors.far_clocks import FarClocks
+from minder.diagnose.detectors.forerunner import Forerunner
+from minder.diagnose.detectors.groups import CauseGroups
+from minder.diagnose.detectors.lasting import Lasting
+from minder.diagnose.detectors.onset import Onset
+from minder.diagnose.detectors.out_of_step import OutOfStep
+from minder.diagnose.detectors.returning import Returning
+from minder.diagnose.detectors.returns import Returns
+from minder.diagnose.detectors.row import Row
 from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.standstill import Standstill
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import rows_of
 from minder.model.observation import Observation
+from minder.model.telemetry import Window
 from minder.offline.evaluation.scoring import Judged, judge_recording, summarise
 
 NEVER = float("inf")
 MISSED_S = 420.0
 
 
+Speaks = Callable[[Mapping[type[Stage], Any], Row], bool]
+
+
+def _silent(_: Any, row: Row) -> bool:
+    return bool(row.seen.silent_M.any())
+
+
+def _apart(at: Any, _: Row) -> bool:
+    return bool(at[CauseGroups].state.grouped_s_M.any())
+
+
+def _first(at: Any, row: Row) -> bool:
+    return bool(row.phase.stalled and at[Forerunner].state.fore_M.any())
+
+
+# In which rows a stage may say anything; where a stage is not listed, in all.
+SPEAKS: dict[type[Stage], Speaks] = {
+    Anew: lambda _, row: row.phase.picks_up,
+    FarClocks: lambda _, row: bool(row.far_off),
+    Clocks: lambda at, _: bool(at[Clocks].state.off_M.any()),
+    Standstill: lambda _, row: row.standstill_KM is not None and bool(row.standstill_KM.any()),
+    Contradiction: lambda at, _: bool(at[Contradiction].state.contradicted),
+    Onset: lambda _, row: row.afterwards_X is not None and bool(row.afterwards_X.any()),
+    Absence: _silent,
+    Forerunner: _first,
+    CauseGroups: _apart,
+    Returns: lambda _, row: len(row.returned_x) > 0,
+    Coupling: lambda at, row: bool(row.strength.held_M.any() or at[Coupling].state.passed_M.any()),
+    Returning: lambda at, _: bool(at[Returning].state.waits_M.any() or at[Returning].state.rests_on_M.any()),
+    OutOfStep: lambda at, row: bool(at[OutOfStep].state.late_by_M.any() or (row.out_M is not None and row.out_M.any())),
+    Lasting: lambda at, _: bool((at[Lasting].state.lasted_s_M >= at[Lasting].config.lasting_s).any()),
+}
+
+
 @dataclass(frozen=True)
 class Rule:
-    """What is left out. numbers: "module.number" of detector.toml; config: of its section [default]."""
+    """What is left out. numbers: "module.number" of detector.toml; config: of its section [default]; speaks: in which rows it may say
+    anything, None: in all."""
 
     without: tuple[type[Stage], ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
     config: Mapping[str, float] = field(default_factory=dict)
+    speaks: Speaks | None = None
 
 
 RULES: dict[str, Rule] = {
-    **{kind.__name__: Rule((kind,)) for kind in OPTIONAL if kind.__name__ != "Convicting"},
+    **{kind.__name__: Rule((kind,), speaks=SPEAKS.get(kind)) for kind in OPTIONAL if kind is not Convicting},
     "who stayed counts less": Rule(config={"stayed": 1.0}),
     "who came back counts less": Rule(config={"came_back": 1.0}),
     "first before all moved is mostly forgotten": Rule(config={"kept": 1.0}),
@@ -55,77 +110,118 @@ RULES: dict[str, Rule] = {
     "one metric needs 25 s": Rule(config={"lone_least_s": 10.0}),
     "hit together": Rule(config={"group_pace": 0.0}),
     "far off is learned at last": Rule(config={"relearn_s": NEVER}),
-    "frozen gauges": Rule(numbers={"presence.frozen_s": NEVER}),
-    "stuck sensors": Rule(numbers={"presence.proof": 1e-300}),
-    "slower exporters": Rule(numbers={"presence.seldom_rows": NEVER}),
-    "what echoes is over": Rule(numbers={"phases.echoes_s": -1.0}),
+    "frozen gauges": Rule(numbers={"presence.frozen_s": NEVER}, speaks=lambda _, row: bool(row.seen.frozen_M.any())),
+    "stuck sensors": Rule(numbers={"presence.proof": 1e-300}, speaks=lambda _, row: row.seen.usable_KM is not None),
+    "slower exporters": Rule(
+        numbers={"presence.seldom_rows": NEVER}, speaks=lambda _, row: bool((row.strength.told_s_M == row.strength.told_s_M).any())
+    ),
+    "what echoes is over": Rule(numbers={"phases.echoes_s": -1.0}, speaks=lambda _, row: row.phase.over),
     "more work is no fault": Rule(numbers={"deviants.harms": -NEVER}),
     "less work must be far less": Rule(numbers={"deviants.unfelt": 1.0}),
     "alone in its stage must have changed": Rule(numbers={"deviants.own": 0.0}),
-    "an old cause is no witness": Rule(numbers={"coupling.old_s": NEVER}),
+    "an old cause is no witness": Rule(numbers={"coupling.old_s": NEVER}, speaks=lambda at, _: bool(at[Coupling].state.witness_s_M.any())),
     "who is odd for long contests only such": Rule(numbers={"evidence.old_s": NEVER}),
-    "machines exchanged": Rule(numbers={"absence.exchange_s": -NEVER}),
-    "older silence pages": Rule(numbers={"absence.stands_s": NEVER}),
-    "some work on": Rule(numbers={"absence.few_at_work": NEVER}),
-    "computes on": Rule(numbers={"absence.as_ever": NEVER}),
-    "one far below all": Rule(numbers={"groups.far_below": NEVER, "groups.errs": NEVER}),
-    "going first is usual": Rule(numbers={"forerunner.usual": NEVER}),
+    "machines exchanged": Rule(numbers={"absence.exchange_s": -NEVER}, speaks=_silent),
+    "older silence pages": Rule(numbers={"absence.stands_s": NEVER}, speaks=_silent),
+    "some work on": Rule(numbers={"absence.few_at_work": NEVER}, speaks=_silent),
+    "computes on": Rule(numbers={"absence.as_ever": NEVER}, speaks=_silent),
+    "one far below all": Rule(numbers={"groups.far_below": NEVER, "groups.errs": NEVER}, speaks=_apart),
+    "going first is usual": Rule(numbers={"forerunner.usual": NEVER}, speaks=_first),
     "one sample teaches little": Rule(numbers={"reference.one_sample_z": 1e9}),
 }
 
 
 @contextmanager
 def left_out(rule: Rule) -> Iterator[None]:
-    """The numbers of a rule, for as long as it lasts."""
+    """The numbers of a rule, for as long as it lasts: in the records themselves, which all modules share."""
     kept = []
     for name, value in rule.numbers.items():
         section, number = name.split(".")
-        module = importlib.import_module(f"minder.diagnose.detectors.{section}")
-        kept.append((module, module._N))
-        module._N = replace(module._N, **{number: value})  # type: ignore[attr-defined]
+        record = importlib.import_module(f"minder.diagnose.detectors.{section}")._N
+        kept.append((record, number, getattr(record, number)))
+        object.__setattr__(record, number, value)
     try:
         yield
     finally:
-        for module, numbers in reversed(kept):
-            module._N = numbers  # type: ignore[attr-defined]
+        for record, number, value in reversed(kept):
+            object.__setattr__(record, number, value)
 
 
-def judge(made: Any, rule: Rule) -> Judged:
-    window, stages, truth, _ = made
-    with left_out(rule):
-        watching = Judge([TelemetryRule(DefaultDetector(stages, DefaultConfig(**rule.config), rule.without))])
-        said = [verdict for row in rows_of(window) for verdict in watching.judge(Observation(float(row.times_T[0]), row))[0]]
-    return judge_recording(truth, said)
+class Watched(DefaultDetector):
+    """Notes which rules may have said anything."""
+
+    def __init__(self, stages: Mapping[str, object]) -> None:
+        super().__init__(stages)
+        self.at, self.spoke = {type(step): step for step in self._all}, {name for name, rule in RULES.items() if rule.speaks is None}
+
+    def _score_row(self, window: Window, t: int, raw_KM: np.ndarray) -> Row:
+        row = super()._score_row(window, t, raw_KM)
+        self.spoke |= {name for name, rule in RULES.items() if name not in self.spoke and rule.speaks and rule.speaks(self.at, row)}
+        return row
 
 
-def ablate(job: tuple[str, int], rules: Sequence[str] = ()) -> dict[str, Judged]:
-    """Rule to what came of the recording without it; "" with all."""
+@dataclass(frozen=True)
+class Came:
+    """What came of a recording. said: (seconds, machines, tier) of each verdict but a watch."""
+
+    judged: Judged
+    said: tuple[tuple[float, tuple[str, ...], str], ...]
+
+
+def judge(made: Any, detector: DefaultDetector) -> Came:
+    window, _, truth, _ = made
+    watching = Judge([TelemetryRule(detector)])
+    said = [verdict for row in rows_of(window) for verdict in watching.judge(Observation(float(row.times_T[0]), row))[0]]
+    return Came(judge_recording(truth, said), tuple((v.time_s, v.machines, v.tier) for v in said if v.tier != "watch"))
+
+
+def ablate(job: tuple[str, int], rules: Sequence[str] = ()) -> dict[str, Came | None]:
+    """Rule to what came of the recording without it, None where it had nothing to say; "" with all."""
     made = generated(*job)
-    return {"": judge(made, Rule())} | {name: judge(made, RULES[name]) for name in rules or RULES}
+    watched = Watched(made[1])
+    found: dict[str, Came | None] = {"": judge(made, watched)}
+    for name in rules or RULES:
+        rule = RULES[name]
+        with left_out(rule):
+            found[name] = (
+                judge(made, DefaultDetector(made[1], DefaultConfig(**rule.config), rule.without)) if name in watched.spoke else None
+            )
+    return found
 
 
-def _ablate(job: tuple[tuple[str, int], tuple[str, ...]]) -> dict[str, Judged]:
+def _ablate(job: tuple[tuple[str, int], tuple[str, ...]]) -> dict[str, Came | None]:
     return ablate(*job)
 
 
-def report(found: Sequence[Mapping[str, Judged]]) -> list[dict[str, Any]]:
+def report(found: Sequence[Mapping[str, Came | None]]) -> list[dict[str, Any]]:
     """One row a rule, the one that matters most first."""
     rows = []
     for name in [name for name in found[0] if name]:
-        plain, without = [item[""] for item in found], [item[name] for item in found]
+        pairs = [(item[""], item[name] or item[""]) for item in found]
+        plain, without = [a.judged for a, _ in pairs if a], [b.judged for _, b in pairs if b]
         changed = sum((a.outcome, a.delay_s) != (b.outcome, b.delay_s) for a, b in zip(plain, without, strict=True))
         rng, gains = np.random.default_rng(0), []
         for _ in range(400 if changed else 0):
             drawn = rng.integers(len(plain), size=len(plain))
-            gains.append(summarise([without[i] for i in drawn]).f1 - summarise([plain[i] for i in drawn]).f1)
-        low, high = np.nanpercentile(gains, [2.5, 97.5]) if gains else (0.0, 0.0)
+            gains.append(_f1([without[i] for i in drawn]) - _f1([plain[i] for i in drawn]))
+        low, high = np.percentile(gains, [2.5, 97.5]) if gains else (0.0, 0.0)
         a, b = summarise(plain), summarise(without)
         late_s = [_delay_s(y) - _delay_s(x) for x, y in zip(plain, without, strict=True) if x.fault is not None]
         rows.append(
-            {"rule": name, "changed": changed, "f1": b.f1 - a.f1, "low": float(low), "high": float(high), "wrong": b.wrong - a.wrong,
-             "found": b.found - a.found, "delay_s": float(np.mean(late_s)) if late_s else 0.0}
+            {"rule": name, "spoke": sum(item[name] is not None for item in found), "changed": changed,
+             "said": sum(a is not None and b is not None and a.said != b.said for a, b in pairs), "f1": _f1(without) - _f1(plain),
+             "low": float(low), "high": float(high), "wrong": b.wrong - a.wrong, "found": b.found - a.found,
+             "delay_s": float(np.mean(late_s)) if late_s else 0.0}
         )  # fmt: skip
     return sorted(rows, key=lambda row: (row["f1"], -row["changed"]))
+
+
+def _f1(judged: Sequence[Judged]) -> float:
+    """0 where there was something to find, or to accuse, and nothing is found; 1 where there was nothing and none is accused."""
+    counted = summarise(judged)
+    if counted.found:
+        return counted.f1
+    return 0.0 if counted.wrong or counted.missed else 1.0
 
 
 def _delay_s(judged: Judged) -> float:
@@ -143,11 +239,11 @@ def main() -> None:
     with ProcessPoolExecutor(arguments.workers) as pool:
         rows = report(list(pool.map(_ablate, jobs, chunksize=1)))
     print(f"{len(jobs)} recordings; the difference that leaving a rule out makes")
-    print(f"{'rule':<44} {'changed':>7} {'F1':>7} {'95 %':>17} {'wrong':>6} {'found':>6} {'delay':>7}")
+    print(f"{'rule':<44} {'spoke':>6} {'changed':>7} {'said':>5} {'F1':>7} {'95 %':>17} {'wrong':>6} {'found':>6} {'delay':>7}")
     for row in rows:
         span = f"{row['low']:+.3f} to {row['high']:+.3f}"
-        counts = f"{row['changed']:>7} {row['f1']:>+7.3f} {span:>17} {row['wrong']:>+6} {row['found']:>+6} {row['delay_s']:>+7.1f}"
-        print(f"{row['rule']:<44} {counts}")
+        counts = f"{row['spoke']:>6} {row['changed']:>7} {row['said']:>5} {row['f1']:>+7.3f} {span:>17}"
+        print(f"{row['rule']:<44} {counts} {row['wrong']:>+6} {row['found']:>+6} {row['delay_s']:>+7.1f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(rows))
 

@@ -229,16 +229,19 @@ def test_the_stacks_of_a_hung_job_are_read_without_waiting_for_arrays() -> None:
     assert loaded_by("import minder.offline.evaluation.stacks", {"numpy", "polars", "sqlalchemy", "torch"}) == set()
 
 
-@pytest.mark.parametrize("room", ["agent", "cache", "launcher"])
-def test_what_runs_beside_jobs_is_light(room: str) -> None:
+@pytest.mark.parametrize(
+    ("room", "verb"), [("agent", "agent"), ("cache", "cache"), ("launcher", "launch")], ids=["agent", "cache", "launcher"]
+)
+def test_what_runs_beside_jobs_is_light(room: str, verb: str) -> None:
+    """Neither heavy libraries, nor what reads detector.toml as it is loaded."""
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in python_files("minder")
         if path.parent == ROOT / "minder" / "edge" / room
     ]
     assert modules
-    names = [module.removesuffix(".__init__") for module in modules if not module.endswith("__main__")]
-    heavy = {"numpy", "polars", "sqlalchemy", "fastapi", "torch", "matplotlib", "pandas"}
+    names = [module.removesuffix(".__init__") for module in modules if not module.endswith("__main__")] + [f"minder.cli.{verb}"]
+    heavy = {"numpy", "polars", "sqlalchemy", "fastapi", "torch", "matplotlib", "pandas", "minder.diagnose.detectors.numbers"}
     assert loaded_by("import " + ", ".join(names), heavy) == set()
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_job import AT_REST, WORKS, accused, at, healthy, watch
+from small_job import AT_REST, METRICS, WORKS, accused, at, healthy, watch
+
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.model.telemetry import Window
 
 BEGAN, ROWS = 70, 140
 STAGES = {f"m{m:02d}": m // 6 for m in range(24)}
@@ -70,3 +73,28 @@ def test_three_of_eleven_machines_that_fall_silent_two_minutes_before_the_job_st
     values_TMK[BEGAN:, 4:7] = np.nan
     values_TMK[BEGAN + 24 :, :, WORKS] *= np.array([0.3, 0.6, 0.05, 0.05])
     assert [(set(names), kind) for names, kind, _ in accused(values_TMK)] == [({"m04", "m05", "m06"}, "group")]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [METRICS[::-1], METRICS[1:], ("gpu_temperature_celsius", *METRICS), tuple(name for name in METRICS if name != "gpu_clock_hertz")],
+    ids=["other-order", "one-less", "one-more", "that-one-less"],
+)
+def test_what_a_group_shares_keeps_its_name_when_metrics_come_or_go(then: tuple[str, ...]) -> None:
+    """They change while all rest, where a group is not asked for anew."""
+    values_TMK = healthy(ROWS + 10, machines=24)
+    values_TMK[BEGAN:, 6:12, at("gpu_clock_hertz")] *= 0.7
+    values_TMK[ROWS : ROWS + 4, :, WORKS] *= AT_REST
+    named = dict(zip(METRICS, np.moveaxis(values_TMK, 2, 0), strict=True)) | {
+        "gpu_temperature_celsius": np.full(values_TMK.shape[:2], 60.0)
+    }
+    names, detector, shown = tuple(f"m{m:02d}" for m in range(24)), DefaultDetector(STAGES), []
+    for t in range(ROWS + 10):
+        metrics = METRICS if t < ROWS else then
+        values_MK = np.stack([named[name][t] for name in metrics], axis=1)
+        row = Window(np.array([1.7e9 + 5.0 * t]), names, metrics, values_MK[None], np.ones((1, 24), dtype=bool))
+        shown.append({piece.metric for pieces in detector.score(row)[0].evidence.values() for piece in pieces})
+        detector.learn(row, frozenset())
+    assert shown[ROWS - 1] == {"gpu_clock_hertz"}
+    assert set().union(*shown[ROWS:]) <= {"gpu_clock_hertz"}
+    assert ("gpu_clock_hertz" in shown[-1]) == ("gpu_clock_hertz" in then)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
+import ast
 import re
+import runpy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minder.diagnose.detectors.numbers import PATH, read_sections, record_of
+from minder.diagnose.detectors import numbers as read
+from minder.diagnose.detectors.numbers import read_sections, record_of
 from minder.diagnose.detectors.traits import trait_of
 from minder.model.errors import ConfigError
 from minder.model.metrics import find_metric
 
 MODULES = [name for name in read_sections() if name not in ("sources", "default", "metrics")]
-PACKAGE = PATH.parent
+PACKAGE = Path(read.__file__).parent
+TEXTS = {path.stem: path.read_text() for path in PACKAGE.glob("*.py")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +33,25 @@ def entry(value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("section", MODULES)
-def test_every_number_is_used_by_its_module(section: str) -> None:
-    text = importlib.import_module(f"minder.diagnose.detectors.{section}").__file__
-    assert text is not None
-    used = set(re.findall(r"_N\.(\w+)", (PACKAGE / f"{section}.py").read_text()))
+def test_every_number_is_used_where_it_stands_or_by_those_who_ask_for_it(section: str) -> None:
+    used = {
+        name for module, text in TEXTS.items() for name in re.findall(rf"\b_{'N' if module == section else section.upper()}\.(\w+)", text)
+    }
     assert set(read_sections()[section]) == used
 
 
+@pytest.mark.parametrize("section", MODULES)
+def test_no_number_is_copied_while_modules_are_loaded(section: str) -> None:
+    """A record is one for all modules, so that leaving a number out (bench/ablation.py) reaches all who read it."""
+    for statement in ast.parse(TEXTS[section]).body:
+        parts = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        read_now = [node for part in parts if not isinstance(part, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(part)]
+        records = [node.value.id for node in read_now if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+        assert [name for name in records if re.fullmatch("_[A-Z_]+", name)] == []
+
+
 def test_every_setting_is_used_by_a_stage() -> None:
-    text = "\n".join(path.read_text() for path in PACKAGE.glob("*.py"))
+    text = "\n".join(TEXTS.values())
     assert [name for name in read_sections()["default"] if not re.search(rf"config\.{name}\b", text)] == []
 
 
@@ -70,6 +84,36 @@ def test_every_metric_that_weighs_is_one_of_the_catalogue() -> None:
 def test_a_bad_number_is_refused_in_one_line(given: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError, match=r"\A" + re.escape("detector.toml: " + line) + r"\Z"):
         record_of("lasting", _Numbers, given)
+
+
+GOOD = {name: entry(value["value"]) for name, value in read_sections()["default"].items()}
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        (GOOD | {"patience_s": 90.0}, "[default] patience_s needs source, unit, value, what"),
+        (
+            GOOD | {"patience_s": {"unit": "s", "what": "a number", "source": "first"}},
+            "[default] patience_s needs source, unit, value, what",
+        ),
+        (GOOD | {"patience_s": entry("90")}, "[default] patience_s is '90': give float"),
+        ({name: given for name, given in GOOD.items() if name != "patience_s"}, "[default] lacks patience_s"),
+        (90.0, "[default] is 90.0: it has patience_s"),
+    ],
+    ids=["no-table", "no-value", "text", "missing", "no-section"],
+)
+def test_a_bad_setting_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, section: Any, line: str) -> None:
+    monkeypatch.setattr(read, "read_sections", lambda: {"default": section})
+    with pytest.raises(ConfigError, match=r"\A" + re.escape("detector.toml: " + line) + r"\Z"):
+        runpy.run_path(str(PACKAGE / "config.py"))
+
+
+def test_a_file_that_is_no_toml_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "detector.toml").write_text("[default\n")
+    monkeypatch.setattr(read, "files", lambda _: tmp_path)
+    with pytest.raises(ConfigError, match=r"\Adetector.toml cannot be read: [^\n]+\Z"):
+        read_sections.__wrapped__()
 
 
 def test_a_good_section_is_read() -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.phases import STOOD, Phase, PhaseState
+from minder.diagnose.detectors.phases import Phase, PhasesNumbers, PhaseState
 from minder.diagnose.detectors.presence import PresenceState, Seen
 from minder.diagnose.detectors.reference import ReferenceState
-from minder.diagnose.detectors.score import CALM
+from minder.diagnose.detectors.score import ScoreNumbers
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
 
@@ -50,6 +50,8 @@ class AbsenceNumbers:
 
 
 _N = numbers("absence", AbsenceNumbers)
+_PHASES = numbers("phases", PhasesNumbers)
+_SCORE = numbers("score", ScoreNumbers)
 
 
 class Absence(Stage):
@@ -63,7 +65,7 @@ class Absence(Stage):
         if not row.seen.silent_M.any():
             return
         found = row.strength
-        silence_M = self.absence_M(row.traits, row.seen, row.phase, row.time_s, others_odd=bool((found.total_M >= CALM).any()))
+        silence_M = self.absence_M(row.traits, row.seen, row.phase, row.time_s, others_odd=bool((found.total_M >= _SCORE.calm).any()))
         found.total_M += silence_M
         found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
         found.shown_M[silence_M > 0.0] = 1.0
@@ -115,7 +117,7 @@ class Absence(Stage):
     def _some_work_on(self, traits: TraitTable, seen: Seen, phase: Phase) -> bool:
         """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an
         evaluation, which leaves one stage at work."""
-        fallen_K = traits.activity_K & (phase.shift_K < STOOD)
+        fallen_K = traits.activity_K & (phase.shift_K < _PHASES.stood)
         apart_KM = self.reference.all_quick.smooth_KM[fallen_K]
         told_KM = ~np.isnan(apart_KM)
         kept_KM = np.nan_to_num(apart_KM) > -_N.works_on * phase.shift_K[fallen_K][:, None]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.clocks import OFF_S
-from minder.diagnose.detectors.coupling import HELD_S, CouplingState
+from minder.diagnose.detectors.clocks import ClocksNumbers
+from minder.diagnose.detectors.coupling import CouplingNumbers, CouplingState
 from minder.diagnose.detectors.evidence import credit, distinctness
 from minder.diagnose.detectors.groups import GroupState, hit_together, together_s
 from minder.diagnose.detectors.lasting import LastingState
@@ -17,7 +17,7 @@ from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.out_of_step import OutOfStep, OutOfStepState
 from minder.diagnose.detectors.phases import PhaseState
 from minder.diagnose.detectors.returns import ReturnsState
-from minder.diagnose.detectors.score import CALM, SUSPICIOUS, ScoreState
+from minder.diagnose.detectors.score import ScoreNumbers, ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.strength import waited_M
 
@@ -53,6 +53,9 @@ class AccumulateNumbers:
 
 
 _N = numbers("accumulate", AccumulateNumbers)
+_CLOCKS = numbers("clocks", ClocksNumbers)
+_COUPLING = numbers("coupling", CouplingNumbers)
+_SCORE = numbers("score", ScoreNumbers)
 
 
 class Forgetting(Stage):
@@ -78,11 +81,11 @@ class Forgetting(Stage):
             score_M = np.where(first_M, self.config.kept * score_M, score_M)
         if not phase.moving:
             leak_s = self.config.leak_s * (1.0 + _N.slower_leak * phase.lasting)
-            calm_M = (total_M < CALM * (1.0 - _N.lower_calm * phase.lasting)) & (seen.news_M | seen.silent_M)
+            calm_M = (total_M < _SCORE.calm * (1.0 - _N.lower_calm * phase.lasting)) & (seen.news_M | seen.silent_M)
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
         self.score.score_M = np.where(self.coupling.passed_M > 0.0, 0.0, score_M)
         started_M = np.where(seen.silent_M, row.time_s - seen.silence_M, row.time_s)
-        self.score.since_M = np.where((total_M >= _N.odd * CALM) & np.isnan(since_M), started_M, since_M)
+        self.score.since_M = np.where((total_M >= _N.odd * _SCORE.calm) & np.isnan(since_M), started_M, since_M)
 
 
 class Gathering(Stage):
@@ -99,7 +102,7 @@ class Gathering(Stage):
             return
         score_M, since_M = self.score.score_M, self.score.since_M
         gained_M = self._pace_M(row, since_M) * strength.total_M**2 * self._share_M(row, since_M)
-        stands = phase.stalled and not phase.idle and phase.since_move_s >= OFF_S
+        stands = phase.stalled and not phase.idle and phase.since_move_s >= _CLOCKS.off_s
         sure_M = strength.reached_M & (seen.since_news_M >= _N.apart_s) & stands
         at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
         gained_M = np.minimum(gained_M, config.patience_s * (at_once_M + strength.lone_M * (row.layout.lone_share - at_once_M)))
@@ -107,7 +110,7 @@ class Gathering(Stage):
         gained_M[self.out_of_step.expected_late_M(time_s, seen.interval_s)] = 0.0
         least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
         young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
-        young_M |= strength.held_M & (time_s - since_M < HELD_S)
+        young_M |= strength.held_M & (time_s - since_M < _COUPLING.held_s)
         limit_M = np.where(young_M, np.maximum(_N.almost * config.patience_s, score_M), _N.most * config.patience_s)
         self.score.score_M = np.minimum(score_M + gained_M, limit_M)
 
@@ -119,7 +122,7 @@ class Gathering(Stage):
             return np.zeros(len(since_M))
         early_M = since_M < self.phases.moving_since_s - max(_N.first_s, _N.early_intervals * seen.interval_s)
         # at slow scrapes all samples of the row in which a stall has arrived are of after it, and no clock is so far off
-        counts = not phase.moving or (phase.arrived and phase.stalled and not phase.idle and phase.since_move_s >= OFF_S)
+        counts = not phase.moving or (phase.arrived and phase.stalled and not phase.idle and phase.since_move_s >= _CLOCKS.off_s)
         early_M &= ~seen.silent_M  # who is silent says the same while all move: a hiccup of all is over in a moment
         return np.asarray(np.where(early_M | counts, _N.idle if phase.idle else 1.0, 0.0) * credit_M)
 
@@ -158,9 +161,9 @@ class Convicting(Stage):
             since_M[x] = np.where(np.isnan(since_M[x]), row.time_s - age_s, since_M[x])
         returned_M, in_group_M = self.returns.returned_M, self.groups.in_group_M
         returned_M[row.returned_x] = 1.0
-        returned_M *= (score_M >= SUSPICIOUS * patience_s) & (score_M < _N.by_itself * patience_s)
+        returned_M *= (score_M >= _SCORE.suspicious * patience_s) & (score_M < _N.by_itself * patience_s)
         in_group_M[group_x] = float(len(group_x) > 1)
-        in_group_M *= score_M >= SUSPICIOUS * patience_s
+        in_group_M *= score_M >= _SCORE.suspicious * patience_s
         over_M = score_M < _N.over * patience_s
         if row.out_M is not None:
             over_M |= row.out_M & (score_M < _N.over_out * patience_s)

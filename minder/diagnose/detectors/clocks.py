@@ -23,7 +23,7 @@ from minder.diagnose.detectors.state import LAGS, State, per
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["OFF_S", "Activity", "ClockState", "Clocks", "Timing"]
+__all__ = ["Activity", "ClockState", "Clocks", "ClocksNumbers", "Timing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,6 @@ class ClocksNumbers:
 
 
 _N = numbers("clocks", ClocksNumbers)
-OFF_S = _N.off_s
 
 _RINGS = ("level_LM", "peers_LM", "common_L", "at", "told", "past")
 _HALF = (LAGS - 1) // 2
@@ -90,13 +89,15 @@ class Timing(Stage):
     """What timing by rows and by stretches of rows have in common."""
 
     state: ClockState
-    off_s = OFF_S  # a clock is hardly farther off
-    fits, still_fits = _N.fits, _N.still_fits  # at its offset: share of the misfit without
     patient = True  # concludes only after a move, not while one is compared
 
     def __init__(self) -> None:
         self._stages: list[np.ndarray] = []
         self._machines: tuple[str, ...] = ()
+
+    def _bounds(self) -> tuple[float, float, float]:
+        """(a clock is hardly farther off, in seconds; at its offset, share of the misfit without; the same where it is known to be off)."""
+        return _N.off_s, _N.fits, _N.still_fits
 
     def follow(self, layout: Layout) -> None:
         members = layout.stages.members
@@ -111,7 +112,7 @@ class Timing(Stage):
         self.state.level_LM[at % LAGS] = level_M
         self.state.common_L[at % LAGS] = common
         self.state.at = at + 1.0
-        reach = min(_HALF, max(1, round(self.off_s / max(gap_s, 0.1))))
+        reach = min(_HALF, max(1, round(self._bounds()[0] / max(gap_s, 0.1))))
         if at < 2 * reach:
             return
         common_L = self.state.common_L[np.arange(at - 2 * reach, at + 1) % LAGS]
@@ -162,7 +163,8 @@ class Timing(Stage):
         best_M = np.argmin(total_LM, axis=0)
         fit_M, plain_M = total_LM[best_M, np.arange(total_LM.shape[1])], total_LM[reach]
         gain_M = plain_M - fit_M
-        off_M = (fit_M < np.where(self.state.off_M != 0.0, self.still_fits, self.fits) * plain_M) & (gain_M > _N.gain)
+        _, fits, still_fits = self._bounds()
+        off_M = (fit_M < np.where(self.state.off_M != 0.0, still_fits, fits) * plain_M) & (gain_M > _N.gain)
         off_M &= gain_M > _N.gain_of_peers * float(np.quantile(gain_M, 1.0 - _N.share, method="lower"))
         if np.count_nonzero(off_M) > max(1.0, _N.share * len(off_M)):
             off_M[:] = False

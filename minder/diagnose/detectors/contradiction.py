@@ -24,7 +24,7 @@ from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import HIGH, LOW, UNIT, TraitTable
+from minder.diagnose.detectors.traits import HIGH, LOW, TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
@@ -46,6 +46,7 @@ class ContradictionNumbers:
 
 
 _N = numbers("contradiction", ContradictionNumbers)
+_TRAITS = numbers("traits", TraitsNumbers)
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
     """Mask (K, X): what else the machine does, device for device, hardly follows. sources: what is read at the same place is no witness."""
     found_KX = np.zeros(fallen_KX.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
-        units = (apart_KX[traits.falls_K1[:, 0]] < -UNIT).any() or (apart_KX[traits.works_K1[:, 0]] > UNIT).any()
+        units = (apart_KX[traits.falls_K1[:, 0]] < -_TRAITS.unit).any() or (apart_KX[traits.works_K1[:, 0]] > _TRAITS.unit).any()
         if not fallen_KX.any() and not units:
             return found_KX
     for members, witnesses in traits.doing:
@@ -121,7 +122,7 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
             itself_X = ~np.isnan(own_X) if k in witnesses else np.zeros(len(own_X), dtype=bool)
             others_X = count_X - itself_X
             mean_X = (sum_X - np.where(itself_X, own_X, 0.0)) / np.maximum(others_X, 1)
-            least = _N.cut if traits.carries_K[k] else UNIT if traits.falls_K1[k, 0] else 0.0
+            least = _N.cut if traits.carries_K[k] else _TRAITS.unit if traits.falls_K1[k, 0] else 0.0
             found_KX[k] = (others_X >= _N.witnesses) & _alone_X(traits, k, (fallen_KX[k], own_X, mean_X), least)
         for same in traits.sources if sources else ():
             outside = [k for k in witnesses if not same[k]]
@@ -142,7 +143,7 @@ def _alone_X(traits: TraitTable, k: int, shows: tuple[np.ndarray, np.ndarray, np
     fallen_X, own_X, mean_X = shows
     with np.errstate(invalid="ignore"):
         falls_X = (fallen_X | traits.falls_K1[k]) & (own_X < -least) & (mean_X > _N.follows * own_X)
-        rises_X = (own_X > UNIT) & (mean_X < _N.follows * own_X) & traits.works_K1[k]
+        rises_X = (own_X > _TRAITS.unit) & (mean_X < _N.follows * own_X) & traits.works_K1[k]
     return np.asarray(falls_X | rises_X)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.phases import STOOD, Phase
+from minder.diagnose.detectors.phases import Phase, PhasesNumbers
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.stage import Stage
@@ -29,7 +29,7 @@ from minder.diagnose.detectors.traits import TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["HELD_S", "Coupling", "CouplingState"]
+__all__ = ["Coupling", "CouplingNumbers", "CouplingState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CouplingNumbers:
 
 
 _N = numbers("coupling", CouplingNumbers)
-HELD_S = _N.held_s
+_PHASES = numbers("phases", PhasesNumbers)
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Coupling(Stage):
         stops = phase.stalled or phase.idle
         felt_M = (self.state.felt_M > 0.0) & (own_M < _N.down)
         if stops:
-            felt_M |= (own_M < STOOD) & (self.state.alone_s_M < max(_N.long_s, _N.long_intervals * seen.interval_s))
+            felt_M |= (own_M < _PHASES.stood) & (self.state.alone_s_M < max(_N.long_s, _N.long_intervals * seen.interval_s))
         self.state.felt_M = felt_M.astype(np.float64)
         if witness_M.any() or self.state.witness_s_M.any():
             older_M = np.where(own_M > _N.down, seen.gap_s, 0.0)
@@ -96,7 +96,7 @@ class Coupling(Stage):
         alone = not (stops or phase.grace or phase.effect >= _N.felt or seen.outage)
         found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~seen.silent_M
         if found_M.any() or self.state.alone_s_M.any():
-            kept_M = self.state.alone_s_M * np.where(own_M < STOOD, 1.0, np.exp(-seen.gap_s / _N.forget_s))
+            kept_M = self.state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-seen.gap_s / _N.forget_s))
             self.state.alone_s_M = np.where(found_M, kept_M + seen.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
         self.state.held_M = found_M.astype(np.float64)
         down_M = found_M | ((self.state.down_M > 0.0) & (own_M < _N.down))

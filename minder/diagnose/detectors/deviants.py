@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.clocks import OFF_S
+from minder.diagnose.detectors.clocks import ClocksNumbers
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, Phases
 from minder.diagnose.detectors.reference import Reference, ReferenceState, apart_K, deviation_KX
@@ -42,6 +42,7 @@ class DeviantsNumbers:
 
 
 _N = numbers("deviants", DeviantsNumbers)
+_CLOCKS = numbers("clocks", ClocksNumbers)
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class StandingOut(Stage):
         own_KX, slow_KX, newest_KX = _apart(reference, distances, x, large_X)
         confirmed_KX = newest_KX * np.sign(own_KX) > _N.confirms * np.abs(own_KX)
         lasts_KX = own_KX * np.sign(slow_KX) > _N.lasts * np.abs(slow_KX)
-        if row.time_s - self.phases.state.moving_since_s <= OFF_S:  # what the slow pace shows is of before the common move
+        if row.time_s - self.phases.state.moving_since_s <= _CLOCKS.off_s:  # what the slow pace shows is of before the common move
             lasts_KX &= confirmed_KX
         shown_KX = _shown(newest_KX, slow_KX)
         jam_K = self.phases.jammed_K(traits, phase)

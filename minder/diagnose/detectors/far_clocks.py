@@ -52,8 +52,6 @@ class FarClocks(Timing):
     """Clocks that are off by more; whose are: `row.far_off`."""
 
     state: FarClockState
-    off_s = _N.off_s
-    fits, still_fits = _N.fits, _N.still_fits
     patient = False  # within four minutes there is always a move
 
     def update(self, row: Row) -> None:
@@ -80,6 +78,9 @@ class FarClocks(Timing):
     def _off(self) -> dict[str, tuple[int, int]]:
         rows = int(self.state.stretch_rows)
         return {name: (m, late * rows) for name, (m, late) in super()._off().items() if abs(late) >= _N.far}
+
+    def _bounds(self) -> tuple[float, float, float]:
+        return _N.off_s, _N.fits, _N.still_fits
 
     def _blur(self) -> int:
         return int(self.state.stretch_rows)

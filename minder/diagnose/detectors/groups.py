@@ -21,11 +21,11 @@ import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import OUTAGE, Seen
+from minder.diagnose.detectors.presence import PresenceNumbers, Seen
 from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import UNIT, TraitTable
+from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
@@ -57,6 +57,8 @@ class GroupsNumbers:
 
 
 _N = numbers("groups", GroupsNumbers)
+_PRESENCE = numbers("presence", PresenceNumbers)
+_TRAITS = numbers("traits", TraitsNumbers)
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class CauseGroups(Stage):
             slow_M = side * self.reference.all_slow.smooth_KM[k]
             if not (slow_M > _N.plain * reach).any():
                 return np.zeros(len(slow_M), dtype=bool)
-            quick_M, most = side * self.reference.all_quick.smooth_KM[k], UNIT if traits.falls_K1[k, 0] else np.inf
+            quick_M, most = side * self.reference.all_quick.smooth_KM[k], _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
             far_M = (slow_M > least_z * unit_M) & (slow_M > _N.plain * reach) & (quick_M > _N.gap * slow_M) & (slow_M < most)
         count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
         if count < 2 or count > _N.share * np.count_nonzero(heard_M):
@@ -133,7 +135,7 @@ class CauseGroups(Stage):
         if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:
             return found_M
         apart_M = worse_M - np.median(worse_M[known_M])
-        most = UNIT if traits.falls_K1[k, 0] else np.inf
+        most = _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
         worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
         known_M[worst] = False
         alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
@@ -155,7 +157,7 @@ def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float, s
     all False if there is no such group, or if it is more than a quarter of the job: of silent ones, so many that it is the monitoring."""
     found_M = np.zeros(len(strength_M), dtype=bool)
     quarter = len(strength_M) // _N.part
-    most = max(quarter, int(OUTAGE * len(strength_M))) if silent_M.any() else quarter
+    most = max(quarter, int(_PRESENCE.outage * len(strength_M))) if silent_M.any() else quarter
     if most < 2:
         return found_M
     order = np.argsort(-strength_M, kind="stable")[: most + 1]

@@ -12,8 +12,8 @@ import numpy as np
 from minder.diagnose.detectors.groups import GroupState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
-from minder.diagnose.detectors.reference import STEP_S, Lesson, Reference, outside_KM
-from minder.diagnose.detectors.score import SUSPICIOUS, ScoreState
+from minder.diagnose.detectors.reference import Lesson, Reference, ReferenceNumbers, outside_KM
+from minder.diagnose.detectors.score import ScoreNumbers, ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 
@@ -34,6 +34,8 @@ class LearningNumbers:
 
 
 _N = numbers("learning", LearningNumbers)
+_REFERENCE = numbers("reference", ReferenceNumbers)
+_SCORE = numbers("score", ScoreNumbers)
 
 
 @dataclass(slots=True)
@@ -52,9 +54,9 @@ class Learning(Stage):
     state: LearningState
 
     def learn(self, row: Row) -> None:
-        waited_s = min(self.state.waited_s, STEP_S) + row.seen.gap_s
-        self.state.waited_s = 0.0 if waited_s >= STEP_S else waited_s
-        if waited_s >= STEP_S:
+        waited_s = min(self.state.waited_s, _REFERENCE.step_s) + row.seen.gap_s
+        self.state.waited_s = 0.0 if waited_s >= _REFERENCE.step_s else waited_s
+        if waited_s >= _REFERENCE.step_s:
             self._learn_row(row, waited_s)
 
     def _learn_row(self, row: Row, gap_s: float) -> None:
@@ -67,7 +69,7 @@ class Learning(Stage):
         self.state.odd_KM = odd_KM
         if phase.moving or phase.idle or phase.grace or phase.effect > _N.felt:
             return
-        barred_M = (self.score.score_M > SUSPICIOUS * self.config.patience_s) | (self.groups.grouped_s_M > _N.grouped_s)
+        barred_M = (self.score.score_M > _SCORE.suspicious * self.config.patience_s) | (self.groups.grouped_s_M > _N.grouped_s)
         if row.barred_M is not None:
             barred_M |= row.barred_M
         moved_KM = odd_KM >= self.config.relearn_s

@@ -22,7 +22,7 @@ from minder.diagnose.detectors.traits import TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["STOOD", "Phase", "PhaseState", "Phases"]
+__all__ = ["Phase", "PhaseState", "Phases", "PhasesNumbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +81,11 @@ class PhasesNumbers:
 
 
 _N = numbers("phases", PhasesNumbers)
-STOOD = _N.stood
 
-_SHIFTS = (
-    ("shift_K", "wobble_K", _N.shift_s, _N.shift_least),
-    ("long_shift_K", "long_wobble_K", _N.long_shift_s, _N.long_shift_least),
-)  # smoothed over, smallest wobble believed
-# How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
+_SHIFTS = (("shift_K", "wobble_K"), ("long_shift_K", "long_wobble_K"))
+# Whose level falls far when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
-_IDLE_FALLS = (
-    ("gpu_duty_cycle_ratio", _N.rest_duty),
-    ("gpu_graphics_activity_ratio", _N.rest_graphics),
-    ("gpu_power_draw_watts", _N.rest_power),
-    ("gpu_sm_activity_ratio", _N.rest_sm),
-)
+_RESTING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio", "gpu_power_draw_watts", "gpu_sm_activity_ratio")
 
 
 @dataclass(slots=True)
@@ -151,7 +142,7 @@ class Phases(Stage):
             self.state.effect_since_s = time_s
         phase = Phase(moving, idle, idle_s, grace, effect, self.state.effect_since_s, shift_K, picks_up=picks_up, harm=harm)
         phase.arrived, phase.since_move_s = moving and not moves, time_s - self.state.moving_since_s
-        phase.stalled = bool((shift_K[watched_K] < STOOD).any())
+        phase.stalled = bool((shift_K[watched_K] < _N.stood).any())
         self._note_standing(phase, time_s, gap_s)
         if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _N.echoes_s:
             phase.over = self._has_come_back(watched_K)
@@ -221,7 +212,7 @@ class Phases(Stage):
         known_K = ~np.isnan(center_K)
         self.state.common_K = np.where(known_K, center_K, self.state.common_K)
         self.state.common_n_K = np.zeros(len(center_K))
-        for shift, wobble, _, _ in _SHIFTS:
+        for shift, wobble in _SHIFTS:
             setattr(self.state, shift, np.zeros(len(center_K)))
             setattr(self.state, wobble, np.full(len(center_K), np.nan))
         self.state.effect_since_s = np.nan
@@ -260,7 +251,7 @@ class Phases(Stage):
         if isnan(distance_K.sum()):
             distance_K = np.where(np.isnan(distance_K), 0.0, distance_K)
         gap_s, interval_s = pace
-        for shift, _, tau_s, _ in _SHIFTS:
+        for (shift, _), (tau_s, _) in zip(_SHIFTS, _paces(), strict=True):
             if idle and shift == "long_shift_K":
                 continue  # a checkpoint must not echo for a minute
             gain = 1.0 - np.exp(-gap_s / max(tau_s, interval_s))
@@ -272,13 +263,13 @@ class Phases(Stage):
         """What fell farthest, smoothed over half a minute, still counts as an effect there, and has come back in the shorter view."""
         long_K = self.state.long_shift_K[watched_K]
         lowest = int(np.argmin(long_K))
-        least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _SHIFTS[1][3])
+        least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _N.long_shift_least)
         return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _N.back * long_K[lowest])
 
     def _effect(self, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
         """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
         effect, harm = 0.0, 0.0
-        for shift, wobble, _, least in _SHIFTS:
+        for (shift, wobble), (_, least) in zip(_SHIFTS, _paces(), strict=True):
             z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, wobble)), least))[watched_K]
             size_K = np.abs(z_K)
             if len(z_K) and size_K.max() > _N.counts_z:
@@ -297,7 +288,7 @@ class Phases(Stage):
         gain_K = np.maximum(gap_s * calm / np.maximum(self.state.common_n_K, gap_s), 1.0 - np.exp(-gap_s * calm / _N.slow_s))
         step_K = center_K - slow_K
         self.state.common_K = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
-        for shift, wobble, tau_s, _ in _SHIFTS:
+        for (shift, wobble), (tau_s, _) in zip(_SHIFTS, _paces(), strict=True):
             usual_K = _known(getattr(self.state, wobble))
             size_K = np.abs(getattr(self.state, shift))
             share_K = np.where(size_K > _N.far * usual_K, _N.hardly, 1.0)  # what is far off hardly counts as usual
@@ -307,7 +298,7 @@ class Phases(Stage):
     def rest_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
         """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN:
         unknown."""
-        for name, least in _IDLE_FALLS:
+        for name, least in zip(_RESTING, _rest_falls(), strict=True):
             k = traits.place.get(name)
             if k is not None and not isnan(self.state.common_K[k]):
                 return np.asarray((self.state.common_K[k] - scaled_KM[k]) / least)
@@ -315,7 +306,7 @@ class Phases(Stage):
 
     def _is_idle(self, traits: TraitTable, center_K: np.ndarray) -> bool:
         """The first of these levels that is known in this row lies far below its usual place."""
-        for name, least in _IDLE_FALLS:
+        for name, least in zip(_RESTING, _rest_falls(), strict=True):
             k = traits.place.get(name)
             if k is not None:
                 fall = float(self.state.common_K[k] - center_K[k])
@@ -364,6 +355,16 @@ class Phase:
     over: bool = False
     stands_since_s: float = np.nan
     harm: float = 0.0
+
+
+def _paces() -> tuple[tuple[float, float], ...]:
+    """Of each of _SHIFTS: (smoothed over, s; smallest usual size believed)."""
+    return (_N.shift_s, _N.shift_least), (_N.long_shift_s, _N.long_shift_least)
+
+
+def _rest_falls() -> tuple[float, ...]:
+    """How far each level of _RESTING falls when GPUs rest."""
+    return _N.rest_duty, _N.rest_graphics, _N.rest_power, _N.rest_sm
 
 
 def _known(usual_K: np.ndarray) -> np.ndarray:

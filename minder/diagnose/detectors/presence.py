@@ -21,7 +21,7 @@ from minder.diagnose.detectors.traits import TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["OUTAGE", "Presence", "PresenceState", "Seen"]
+__all__ = ["Presence", "PresenceNumbers", "PresenceState", "Seen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,6 @@ class PresenceNumbers:
 
 
 _N = numbers("presence", PresenceNumbers)
-OUTAGE = _N.outage
 
 
 @dataclass(slots=True)
@@ -123,7 +122,7 @@ class Presence(Stage):
         frozen_s_M = self._frozen_s_M(traits, time_s, (raw_KM, has_KM, same_KM), (gap_s, interval_s))
         frozen_M = (frozen_s_M > 0.0) & ~silent_M
         silence_M, silent_M = np.where(frozen_M, frozen_s_M, silence_M), silent_M | frozen_M
-        outage = bool(np.count_nonzero(silent_M) > max(1.0, OUTAGE * len(silent_M)))
+        outage = bool(np.count_nonzero(silent_M) > max(1.0, _N.outage * len(silent_M)))
         return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M)
 
     def _frozen_s_M(

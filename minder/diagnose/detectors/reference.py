@@ -24,7 +24,18 @@ from minder.diagnose.detectors.traits import TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["STEP_S", "Distances", "Lesson", "Reference", "ReferenceState", "Scale", "Yardstick", "apart_K", "deviation_KX", "outside_KM"]
+__all__ = [
+    "Distances",
+    "Lesson",
+    "Reference",
+    "ReferenceNumbers",
+    "ReferenceState",
+    "Scale",
+    "Yardstick",
+    "apart_K",
+    "deviation_KX",
+    "outside_KM",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,6 @@ class ReferenceNumbers:
 
 
 _N = numbers("reference", ReferenceNumbers)
-STEP_S = _N.step_s
 
 
 @dataclass(slots=True)
@@ -132,15 +142,15 @@ class Reference(Stage):
     def update(self, row: Row) -> None:
         state, seen, phase, config = self.state, row.seen, row.phase, self.config
         unsure = phase.idle or phase.moving or phase.grace  # a rest says nothing of work
-        waited_s = min(state.slow_waited_s, STEP_S) + seen.gap_s
-        state.slow_waited_s = 0.0 if waited_s >= STEP_S else waited_s
+        waited_s = min(state.slow_waited_s, _N.step_s) + seen.gap_s
+        state.slow_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
         quick = 1.0 - np.exp(-seen.gap_s / max(config.smooth_s, _N.quick_intervals * seen.interval_s))
         slow = 0.0 if unsure else 1.0 - np.exp(-waited_s / max(config.slow_s, _N.slow_intervals * seen.interval_s))
         for name, distance_KM in row.distances.items():
             smooth(state.all_quick if name == "all" else state.stage_quick, distance_KM, float(quick))
-            if waited_s >= STEP_S:
+            if waited_s >= _N.step_s:
                 smooth(state.all_slow if name == "all" else state.stage_slow, distance_KM, float(slow))
-        if waited_s >= STEP_S:
+        if waited_s >= _N.step_s:
             self.slow_out_M = None
 
     def stands_out_M(self, least: float, staged: bool) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.phases import STOOD, Phase, Phases
+from minder.diagnose.detectors.phases import Phase, Phases, PhasesNumbers
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
@@ -45,6 +45,7 @@ class ReturningNumbers:
 
 
 _N = numbers("returning", ReturningNumbers)
+_PHASES = numbers("phases", PhasesNumbers)
 
 _STOOD = ("waits_M", "works_since_M", "all_stand_since_s")
 _RESTED = ("rests_on_M", "rest_since_s", "idled", "all_left_s", "at_most_s")
@@ -125,7 +126,7 @@ class Returning(Stage):
         if not heard_M.any():
             return None  # all is silent: nothing is known, and nothing forgotten
         level_M = np.nan_to_num(level_KM).sum(axis=0) / np.maximum(1, (~np.isnan(level_KM)).sum(axis=0))
-        stands_M = heard_M & (level_M < STOOD)
+        stands_M = heard_M & (level_M < _PHASES.stood)
         all_stand = bool(np.count_nonzero(stands_M) > _N.most * np.count_nonzero(heard_M))
         if isnan(since_s):
             if not all_stand:

@@ -29,7 +29,7 @@ from minder.diagnose.detectors.traits import SPINNING, TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["LIMIT", "Returns", "ReturnsState"]
+__all__ = ["Returns", "ReturnsState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class ReturnsNumbers:
 
 
 _N = numbers("returns", ReturnsNumbers)
-LIMIT = _N.limit
 
 _DOWNS = "link_downs_total"
 
@@ -102,7 +101,7 @@ class Returns(Stage):
         """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
         returns_M = self.state.returns_M
         none_x = np.zeros(0, dtype=int)
-        if len(returns_M) < 3 or not returns_M.max() >= LIMIT:
+        if len(returns_M) < 3 or not returns_M.max() >= _N.limit:
             return none_x
         first = int(np.argmax(returns_M))
         second = float(np.delete(returns_M, first).max())

@@ -9,7 +9,7 @@ import numpy as np
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.state import State, per
 
-__all__ = ["CALM", "SUSPICIOUS", "ScoreState"]
+__all__ = ["ScoreNumbers", "ScoreState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,6 @@ class ScoreNumbers:
 
 
 _N = numbers("score", ScoreNumbers)
-CALM = _N.calm
-SUSPICIOUS = _N.suspicious
 
 
 @dataclass(slots=True)

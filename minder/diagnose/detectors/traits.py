@@ -16,7 +16,7 @@ from minder.model.errors import ConfigError
 from minder.model.metrics import find_metric
 from minder.model.telemetry import Window
 
-__all__ = ["CAUSING", "FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "UNIT", "Trait", "TraitTable", "trait_of", "with_devices"]
+__all__ = ["CAUSING", "FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "Trait", "TraitTable", "TraitsNumbers", "trait_of", "with_devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,6 @@ class TraitsNumbers:
 
 
 _N = numbers("traits", TraitsNumbers)
-UNIT = _N.unit
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
