@@ -61,7 +61,8 @@ def _unheard(service: Service, pasts: dict[str, JobPast]) -> list[ActionItem]:
 
 
 def _pools(service: Service, caller: Caller, pasts: dict[str, JobPast]) -> list[ActionItem]:
-    """Fewer ready standbys than the job was planned with. Where no controller reports, that is no data, listed above."""
+    """Fewer ready standbys than the job was planned with, not for want of a test only. Where no controller reports, that is no data, listed
+    above."""
     pools: dict[str, Counter[str]] = {}
     for item in standbys_page(service, caller).items:
         pools.setdefault(item.job, Counter())[item.state] += 1
@@ -69,9 +70,9 @@ def _pools(service: Service, caller: Caller, pasts: dict[str, JobPast]) -> list[
     for name, states in pools.items():
         registered = pasts[name].registered
         planned = len((registered.payload if registered else {}).get("standbys") or ())
-        if states["unknown"] == 0 and states["ready"] < planned:
+        if states["unknown"] == 0 and states["ready"] + states["untested"] < planned:
             what = f"{name}: {states['ready']} of {planned} standbys are ready"
-            found.append(ActionItem("standbys below the plan", what, "/standbys", urgent=states["ready"] == 0))
+            found.append(ActionItem("standbys below the plan", what, "/standbys", urgent=not states["ready"] + states["untested"]))
     return found
 
 

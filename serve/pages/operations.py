@@ -93,7 +93,7 @@ def _pool(service: Service, visitor: Visitor, job: str) -> Pool:
     for item in items:
         machines[item.state] = (*machines.get(item.state, ()), item.machine)
     status = job_status(service, job)
-    tested = tuple(item for item in items if item.proof is not None and item.state in ("ready", "not ready"))
+    tested = tuple(item for item in items if item.proof is not None and item.state in ("ready", "untested", "not ready"))
     return Pool(job, machines, None if status is None else float(status.get("now_s") or 0.0), tested)
 
 

@@ -30,7 +30,7 @@ _OLD_S = 30.0
 def list_standbys(
     request: Request, caller: Viewer, job: Annotated[JobName | None, Query(description="Only of this job.")] = None
 ) -> Response:
-    """The standbys of running jobs. "ready" is what a job's controller saw lately; where none reports, it is unknown."""
+    """The standbys of running jobs. "ready" is what a controller saw lately and probes have proven; where none reports, it is unknown."""
     if job is not None:
         demand_job(caller, job)
     return tagged(request, standbys_page(service_of(request), caller, job))
@@ -57,6 +57,7 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
     waiting = None if status is None else _waiting(status)
     proofs = {str(row.get("name")): row.get("proof") for row in (status or {}).get("machines") or ()}
     for machine in dict.fromkeys([*map(str, registered.get("standbys") or ()), *sorted(waiting or ())]):  # also returned or joined ones
+        proof = _proof(proofs.get(machine))
         if machine in state.barred:
             word = "barred"
         elif machine in past.machines:
@@ -64,8 +65,13 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
         elif machine in serviced:
             word = "maintenance"
         else:
-            word = "unknown" if waiting is None else "ready" if machine in waiting else "not ready"
-        yield Standby.model_validate({"machine": machine, "job": name, "state": word, "told_s": told_s, **_proof(proofs.get(machine))})
+            word = "unknown" if waiting is None else _word(machine in waiting, proof)
+        yield Standby.model_validate({"machine": machine, "job": name, "state": word, "told_s": told_s, **proof})
+
+
+def _word(waits: bool, proof: Mapping[str, Any]) -> str:
+    """Of one that its controller saw lately. Where standbys are tested, none is ready before a probe has proven it."""
+    return "not ready" if not waits else "untested" if proof.get("proof") == "unknown" else "ready"
 
 
 def _proof(found: Any) -> dict[str, Any]:

@@ -362,6 +362,31 @@ def test_a_damaged_body_of_our_own_is_not_taken_for_an_equal_one(pair: tuple[Run
     assert one.body(name(3, rank=1)) == LARGE
 
 
+def test_a_machine_that_mends_its_body_still_holds_the_backup_that_is_the_same_file(
+    pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    for each in pair:
+        each.write(name(3, rank=0), LARGE)
+        each.client.hello()
+    one.write(name(3, rank=1), LARGE)
+    one.client.keep(name(3, rank=1), 5.0)
+    with (one.settings.folder / f"{name(3)}.body").open("r+b") as file:
+        file.write(b"!")
+    assert one.body(name(3, rank=1)) != LARGE, "one file: a bit that flips there is in both"
+    fill, heads = pull._Peer.fill, []
+
+    def ask_meanwhile(peer: pull._Peer, target: memoryview, answer: Any) -> None:
+        heads.append(pull_head(Source(one.cache.url, name(3, rank=1), TOKEN)).name)
+        fill(peer, target, answer)
+
+    monkeypatch.setattr(pull._Peer, "fill", ask_meanwhile)
+    one.client.fetch(name(3), other.cache.url, 5.0)
+    assert heads == [name(3, rank=1)], "asked for what was damaged only"
+    assert one.body(name(3)) == one.body(name(3, rank=1)) == LARGE
+    assert not list(one.settings.folder.glob("*.draft"))
+
+
 def test_a_fetch_for_recovery_finds_what_a_peer_holds_or_says_what_is_missing(pair: tuple[Running, Running]) -> None:
     one, other = pair
     one.write(name(3), LARGE)

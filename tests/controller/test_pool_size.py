@@ -44,9 +44,9 @@ class Bench:
         self.works.append(made)
         return made
 
-    def shown(self, size: PoolSize, ready: int) -> dict[str, Any]:
-        size.tick(ready)
-        found = size.status(ready)
+    def shown(self, size: PoolSize, ready: int, untested: int = 0) -> dict[str, Any]:
+        size.tick(ready, untested)
+        found = size.status(ready, untested)
         assert found is not None
         return found
 
@@ -93,6 +93,19 @@ def test_a_shortfall_says_what_the_job_does_until_it_is_filled(bench: Bench) -> 
     assert "0 of 2 standbys are ready; no engine is asked" in bench.shown(bench.size(), 0)["says"]
     assert "the job waits for a standby" in bench.shown(bench.size(), 0)["says"]
     assert "the job goes on with fewer machines, down to 200" in bench.shown(bench.size(least=200), 0)["says"]
+
+
+def test_one_that_is_to_be_tested_is_not_ready_and_no_other_is_asked_for(bench: Bench) -> None:
+    found = bench.shown(bench.size(), 1, 1)
+    assert (found["ready"], found["untested"], found["short"]) == (1, 1, 0)
+    waits = "1 more waits to be tested and would be used now"
+    assert found["says"] == f"1 of 2 standbys are ready, {waits}"
+    assert bench.shown(bench.size(), 0, 1)["says"].startswith(f"0 of 2 standbys are ready, {waits}; no engine")
+    size = bench.size(bench.work(Submits()))
+    for _ in range(4):
+        size.tick(0, 2)
+        bench.clock.sleep(20.0)
+    assert not bench.ledger.events(kinds=[kinds.INTENT])
 
 
 class Submits(FakeSlurm):

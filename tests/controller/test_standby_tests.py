@@ -92,6 +92,16 @@ def site(world: Any) -> Iterator[Site]:
         yield Site(world, ledger)
 
 
+def test_none_is_called_ready_before_a_probe_has_proven_it_and_all_may_be_used(site: Site) -> None:
+    site.answers["s1"] = "running"
+    site.tick(20.0)
+    assert site.pool.standbys() == site.pool.untested() == ["s0", "s1"]
+    site.tick(20.0, 4)
+    assert site.pool.standbys() == ["s0", "s1"] and site.pool.untested() == ["s1"]
+    site.pool._tested = False
+    assert site.pool.untested() == [], "where none is tested, one that waits is ready"
+
+
 def test_each_standby_is_tested_once_the_job_has_settled_and_then_every_hour(site: Site) -> None:
     site.tick(20.0, 2)
     assert site.orders == [], "a job that loads would be measured"

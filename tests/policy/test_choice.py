@@ -57,6 +57,16 @@ def test_what_was_chosen_before_stays(cabled: Callable[..., Case]) -> None:
     assert choose(cabled(standbys, preferred=("s1",)), list(standbys), 1) == ("s1",)
 
 
+def test_one_that_is_proven_goes_before_one_that_is_not_wherever_they_stand(cabled: Callable[..., Case]) -> None:
+    standbys = {"s0": {"block": "b0", "switch": "x"}, "s1": {"block": "b1", "switch": "s0"}, "s2": {"block": "b0", "switch": "y"}}
+    turns = {"s0": 1, "s1": 0, "s2": 2}  # s0 was never tested and s2 is slow; s1 is proven, and behind the machine's own switch
+    found = cabled(standbys, ("m1", "m2", "m3"), cause="absence", standby_turns=turns)
+    assert choose(found, list(standbys), 1) == ("s1",)
+    assert choose(found, ["s0", "s2"], 1) == ("s0",)
+    assert choose(found, list(standbys), 3) == ("s1", "s0", "s2")
+    assert choose(cabled(standbys, preferred=("s2",), standby_turns=turns), list(standbys), 1) == ("s2",)
+
+
 @given(st.data())
 def test_the_chosen_standby_adds_least_to_the_spread(data: Any) -> None:
     """Against every standby there is, by the definition: the largest spread of each axis after the swap."""

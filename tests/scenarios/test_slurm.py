@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from minder.act.actuators.slurm.jobs import SlurmJob
 from minder.act.actuators.slurm.nodes import SlurmNodes
 from minder.act.recovery.rendezvous import RendezvousHost
+from minder.edge.cache.folder import RecordFolder
 from minder.edge.cache.members import kept_steps
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, kinds
@@ -254,9 +255,33 @@ def test_nodes_are_lost_with_their_memory_and_no_folder_is_shared(
         _lose_memory(site, random.Random(SEED), what, ledger)
 
 
-def _committed(machine: LabMachine) -> int:
-    kept = kept_steps(machine.memory_dir)
+def _committed(folder: Path) -> int:
+    kept = kept_steps(folder)
     return kept[0].step if kept else -1
+
+
+def _held(site: Site) -> dict[str, tuple[int, list[str]]]:
+    """Of each cache that is left: the newest committed step, and its records."""
+    folders = {machine.name: machine.memory_dir for machine in site.lab.all_machines if machine.memory_dir.exists()}
+    return {name: (_committed(folder), sorted(path.stem for path in folder.glob("*.head"))) for name, folder in folders.items()}
+
+
+def _newest_whole(site: Site, ranks: int) -> int:
+    """The newest step of which an undamaged record of each rank is left, wherever it lies; -1 for none."""
+    found: dict[int, set[int]] = {}
+    for machine in site.lab.all_machines:
+        if machine.memory_dir.exists():
+            folder = RecordFolder(machine.memory_dir)
+            for name in folder.records:
+                with suppress(OSError):  # one that goes just now
+                    found.setdefault(name.step, set()).update(() if folder.is_damaged(name) else (name.rank,))
+    return max((step for step, whole in found.items() if len(whole) == ranks), default=-1)
+
+
+def _taken(site: Site) -> list[int]:
+    """The steps whose loss was written down, in that order."""
+    path = site.folder / "train" / "losses.jsonl"
+    return [json.loads(line)["step"] for line in path.read_text().splitlines() if line.endswith("}")]
 
 
 def _lose_memory(site: Site, chance: random.Random, what: str, ledger: str) -> None:
@@ -289,15 +314,22 @@ def _lose_memory(site: Site, chance: random.Random, what: str, ledger: str) -> N
         other = nodes[3 - index]
         site.kill_cache(other)
         at_step = site.step()
-        site.until(lambda: _committed(other) > at_step, "a step that its next cache has")
+        site.until(lambda: _committed(other.memory_dir) > at_step, "a step that its next cache has")
     if ledger:
         site.lose(first)
     for node in lost:
         node.kill_all()
         assert not node.memory_dir.exists()
     holder = (index + 1) % ranks  # of the lost one's backup; its own lies on the third
+    whole = _newest_whole(site, ranks)
     if "flips" in what:
-        _flip(site, nodes[holder], holder, chance)
+        _settle(site)
+        before = _newest_whole(site, ranks)
+        _flip(nodes[holder], holder, chance)
+        whole = _newest_whole(site, ranks)
+        assert whole == before, "each record has a copy that the flip does not reach"
+    last = _taken(site)[-1]
+    print(f"lost {[node.name for node in lost]}, newest whole step {whole} of {last}, left {_held(site)}")
     if "recovery" in what:
         standby = nodes[ranks].memory_dir
         site.until(lambda: (standby / "members.json").exists(), "a rank of the standby at its cache")
@@ -309,25 +341,25 @@ def _lose_memory(site: Site, chance: random.Random, what: str, ledger: str) -> N
     assert comparison.equal, comparison.detail
     if "flips" in what:
         assert "is passed over: chunk" in (site.folder / "job.log").read_text() + _logs_of(nodes[holder])
-    taken = [json.loads(line)["step"] for line in (site.folder / "train" / "losses.jsonl").read_text().splitlines()]
+    taken = _taken(site)
+    again = [step for step, before in zip(taken[1:], taken, strict=False) if step <= before]
+    assert min(again, default=steps) > whole, "a step that was whole and left was passed over"
     print(f"taken again: {len(taken) - len(set(taken))}")
-    # A cache that was just started catches up with its ranks: two saves may be on their way. A record that a bit flips in before its backup
-    # is made takes its step with it, and the next one is in flight.
-    in_flight = 2 if what.startswith("a cache") or "flips" in what else 1
-    assert len(taken) - len(set(taken)) <= in_flight, "at most what was in flight was taken twice"
+    # Where a save takes longer than these short steps, as on a busy host, two of them are in flight; the third is the step just taken.
+    assert last - whole <= 3 and len(taken) - len(set(taken)) <= 3, "more than what was in flight was taken twice"
 
 
-def _flip(site: Site, machine: LabMachine, rank: int, chance: random.Random) -> None:
-    """A bit of each record of this machine's own rank, while the others wait for the machine that is gone."""
-
-    def bodies() -> list[Path]:
-        return sorted(machine.memory_dir.glob(f"*-rank-{rank:05d}.body"))
-
-    before: list[Path] = []
-    while (now := bodies()) != before or not now:  # none is on its way any more
+def _settle(site: Site) -> None:
+    """Until no record is on its way any more to a cache, while the ranks wait for the machine that is gone."""
+    before: dict[str, tuple[int, list[str]]] = {}
+    while (now := _held(site)) != before:
         before = now
-        time.sleep(0.3)
-    for body in now:
+        time.sleep(0.5)
+
+
+def _flip(machine: LabMachine, rank: int, chance: random.Random) -> None:
+    """A bit of each record of this machine's own rank."""
+    for body in sorted(machine.memory_dir.glob(f"*-rank-{rank:05d}.body")):
         with body.open("r+b") as file:
             at = chance.randrange(body.stat().st_size)
             file.seek(at)

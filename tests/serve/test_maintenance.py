@@ -181,7 +181,7 @@ def test_what_probes_prove_of_a_standby_is_shown_as_its_controller_says(
     write_status(service.settings.status_files["llm"], NOW_S - 1.0, state, views, extra)
     items = {item["machine"]: item for item in http.get("/v1/standbys?job=llm", headers=as_()).json()["items"]}
     assert {name: (item["state"], item["proof"]) for name, item in items.items()} == {
-        "a": ("ready", "passed"), "b": ("not ready", "failed"), "c": ("ready", "unknown"),
+        "a": ("ready", "passed"), "b": ("not ready", "failed"), "c": ("untested", "unknown"),
     }  # fmt: skip
     assert (items["a"]["tested_s"], items["b"]["proof_detail"], items["c"]["tested_s"]) == (NOW_S - 600.0, "gemm: 2 <wrong> products", None)
     assert send_token(http, token_of(service)).status_code == 303

@@ -72,6 +72,10 @@ def context_maker(
         failed = {machine: why for machine in fleet.machines if (why := proofs.of(machine).keeps_out)}
         return failed | distrusted(ledger.history(name, now_s), config, now_s)
 
+    def turns(standbys: Sequence[str]) -> dict[str, int]:
+        proofs.refresh()
+        return {machine: proofs.of(machine).turn for machine in standbys}
+
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         views = fleet.views()
         in_job = set(state.rank_machine.values())
@@ -86,6 +90,7 @@ def context_maker(
             now_s=now_s,
             job=state.view(standbys),
             standbys_ready=tuple(standbys),
+            standby_turns=turns(standbys) if len(standbys) > 1 else {},
             domains={machine: found for machine, found in domains.items() if found},
             gpus=len(state.rank_machine) or 1,
             largest_group=group,

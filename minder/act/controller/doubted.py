@@ -13,22 +13,31 @@ from minder.act.controller.diagnosing import SOURCE as PROBES
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 
-__all__ = ["DOUBTED", "doubted_machines"]
+__all__ = ["DOUBTED", "KINDS", "doubted_machines"]
 
 DOUBTED = "MINDER_DOUBTED"  # in a worker's environment: their names, as a JSON list
+KINDS = (kinds.INTENT, kinds.BARRED, kinds.UNBARRED, kinds.TRIAL_ENDED)
+_OF_THE_RANK = "follows the rank"
 
 
-def doubted_machines(events: Iterable[LedgerEvent], barred: Collection[str]) -> list[str]:
+def doubted_machines(events: Iterable[LedgerEvent], barred: Collection[str], inside: Collection[str] = ()) -> list[str]:
     """Of the barred machines those whose numbers were the reason, or that failed a test of their own (pure), and those of which it is not
-    known why they were barred. events: INTENT and BARRED of one job, oldest first."""
+    known why they were barred. Also those whose ranks another machine runs on trial for wrong numbers, until these follow the rank.
+    events: KINDS of one job, oldest first. inside: machines that have ranks."""
     intents: dict[str | None, Mapping[str, Any]] = {}
     trusted: dict[str, bool] = {}
+    tried: set[str] = set()
     for event in events:
+        machine = str(event.payload.get("machine"))
         if event.kind == kinds.INTENT:
             intents[event.operation_id] = event.payload
+            if event.payload.get("action") == "trial" and not _is_trusted(event.payload):
+                tried |= set(event.payload["machines"])
         elif event.kind == kinds.BARRED:
-            trusted[str(event.payload["machine"])] = _is_trusted(intents.get(event.operation_id, {}))
-    return sorted(machine for machine in barred if not trusted.get(machine, False))
+            trusted[machine] = _is_trusted(intents.get(event.operation_id, {}))
+        elif event.kind == kinds.UNBARRED or event.payload.get("finding") == _OF_THE_RANK:
+            tried.discard(machine)
+    return sorted({machine for machine in barred if not trusted.get(machine, False)} | (tried - set(inside)))
 
 
 def _is_trusted(intent: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from minder.model.errors import MinderError, WireError
 from minder.model.observation import MachineView
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.joins import JOIN_KINDS, Addresses, Join, clash, fold_joins
-from minder.record.incidents.proofs import Proof, ProofState
+from minder.record.incidents.proofs import Proof
 from minder.wire.client import MachineEndpoints
 from minder.wire.fleet import Fleet
 
@@ -40,7 +40,6 @@ _ASK_AGAIN_S = 10.0
 _ANSWERS_S = 3.0
 _STOPPED = frozenset({"ended", "exited"})
 _JOINS_WITHIN_S = 3600.0
-_PREFERENCE: dict[ProofState, int] = {"passed": 0, "unknown": 1, "slow": 2}  # one that failed is given no ranks
 
 
 @dataclass(slots=True)
@@ -88,8 +87,12 @@ class Pool:
     def standbys(self) -> list[str]:
         """Machines outside the job whose workers wait at the barrier, none of them barred, to be tested first, or with a probe that failed.
         Those that passed their probes come first, then those of which nothing is known, then slow ones; each in configured order."""
-        fit = [(self.proofs.of(machine).state, machine) for machine in self.waiting()]
-        return [machine for state, machine in sorted(fit, key=lambda item: _PREFERENCE.get(item[0], 3)) if state in _PREFERENCE]
+        fit = [machine for machine in self.waiting() if not self.proofs.of(machine).keeps_out]
+        return sorted(fit, key=lambda machine: self.proofs.of(machine).turn)
+
+    def untested(self) -> list[str]:
+        """Those of the standbys that no probe has proven yet, where standbys are tested: none of them is called ready."""
+        return [machine for machine in self.standbys() if self._tested and self.proofs.of(machine).state == "unknown"]
 
     def waiting(self) -> list[str]:
         """The same, also with a probe that failed, in configured order."""

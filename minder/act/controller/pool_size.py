@@ -86,41 +86,45 @@ class PoolSize:
         self._short_s: float | None = None  # by the monotonic clock: since when standbys are missing without a break
         self._asked = 0  # the generation that the engine was asked in
 
-    def tick(self, ready: int) -> None:
-        """ready: standbys that could take a place now."""
+    def tick(self, ready: int, untested: int = 0) -> None:
+        """ready: standbys that could take a place now. untested: those that wait for their first test; no others are asked for instead."""
         monotonic_s = self._clock.monotonic_s()
         if not self._state.rank_machine:
             return
         if self._need is None or monotonic_s - self._read_s >= _READ_AGAIN_S:
             self._need, self._read_s = self._count(), monotonic_s
-        missing = self._need.wanted - ready
+        missing = self._need.wanted - ready - untested
         self._short_s = None if missing <= 0 else monotonic_s if self._short_s is None else self._short_s
         if self._short_s is not None and monotonic_s - self._short_s >= _SHORT_S:
             self._ask(missing)
 
-    def status(self, ready: int) -> dict[str, Any] | None:
+    def status(self, ready: int, untested: int = 0) -> dict[str, Any] | None:
         """For status.json, None before the first count."""
         need = self._need
         if need is None:
             return None
         return {
-            "wanted": need.wanted, "low": need.low, "high": need.high, "ready": ready, "short": max(0, need.wanted - ready),
+            "wanted": need.wanted, "low": need.low, "high": need.high, "ready": ready, "untested": untested,
+            "short": max(0, need.wanted - ready - untested),
             "rate": need.rate.value, "rate_low": need.rate.low, "rate_high": need.rate.high, "failures": need.rate.failures,
             "machine_days": need.rate.machine_days, "basis": need.basis, "tail": need.tail, "tail_name": need.tail_name,
-            "says": self._words(need, ready),
+            "says": self._words(need, ready, untested),
         }  # fmt: skip
 
-    def _words(self, need: PoolNeed, ready: int) -> str:
+    def _words(self, need: PoolNeed, ready: int, untested: int) -> str:
         """What is missing, what was asked, and what the job does until it comes; "" where nothing is missing."""
-        missing = need.wanted - ready
-        if missing <= 0:
+        if need.wanted <= ready:
             return ""
+        waits = f"{ready} of {need.wanted} standbys are ready"
+        waits += f", {untested} more {'waits' if untested == 1 else 'wait'} to be tested and would be used now" if untested else ""
+        if need.wanted <= ready + untested:
+            return waits
         machines = len(set(self._state.rank_machine.values()))
         shrinks = self._least is not None and machines > self._least
         goes_on = f"goes on with fewer machines, down to {self._least}" if shrinks else "waits for a standby"
         asked = "" if self._work is None else self._work.asked
         asked = asked or "no engine is asked: add one with `minder job add-standby`"
-        return f"{ready} of {need.wanted} standbys are ready; {asked}; at an eviction without one the job {goes_on}"
+        return f"{waits}; {asked}; at an eviction without one the job {goes_on}"
 
     def _count(self) -> PoolNeed:
         events = self._ledger.events(kinds=FAILURE_KINDS, since_id=self._since_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.act.actuators.contract import Actuator
-from minder.act.controller.doubted import DOUBTED, doubted_machines
+from minder.act.controller.doubted import DOUBTED, KINDS, doubted_machines
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.skipping import Skipping
 from minder.act.controller.state import JobState, bar_machines, placement_payload
@@ -286,13 +286,14 @@ class Recovery:
     def _environment(self) -> Mapping[str, str]:
         found = {} if self.updates is None else self.updates.environment(self._state.update)
         skipped = {SKIP_BATCHES: self._state.skip_batches} if self._state.skip_batches else {}
-        doubted = self._doubted() if self._state.barred else []
+        doubted = self._doubted()
         left = {DOUBTED: json.dumps(doubted)} if doubted else {}
         return {**self._settings.environment, **found, **skipped, **left}
 
     def _doubted(self) -> list[str]:
         """Machines out of the job whose state in memory the ranks do not read: what they computed may be wrong."""
-        return doubted_machines(self._ledger.events(job=self._state.name, kinds=[kinds.INTENT, kinds.BARRED]), self._state.barred)
+        events = self._ledger.events(job=self._state.name, kinds=KINDS)
+        return doubted_machines(events, self._state.barred, self._state.rank_machine.values())
 
     def _program(self) -> Mapping[str, Any] | None:
         """Raises RecoveryError where the ledger does not know the version that this generation runs."""

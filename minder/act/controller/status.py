@@ -23,8 +23,9 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
     """`extra` is put beside the job's own fields: message, step, mode, loss, work (null where steps carry none), incident, standbys,
     dry_run (it acts on nothing). mode: what the job is doing (`JobMode.to_json`), null where that is unknown or the job is over.
     size: of a job that may go on with fewer machines: machines, full, least, says (words, "" at full size); else null.
-    pool: standbys wanted (with low and high), ready and short, the rate that this rests on, the tail, and what is asked and done where some
-    are missing (says); null of a job that is only watched, and before the first count.
+    pool: standbys wanted (with low and high), ready, untested (they wait, and no probe of them has been judged) and short, the rate that
+    this rests on, the tail, and what is asked and done where some are missing (says); null of a job that is only watched, and
+    before the first count.
     missing: machine to what keeps it from being a standby, where it could be one. proven: machine outside the job to what
     its probes prove."""
     in_job = set(state.rank_machine.values())

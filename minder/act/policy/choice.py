@@ -1,10 +1,11 @@
 """Which standby takes which place: the one rule for racks, switches and the spread of the job's groups. Pure.
 
 1. A standby that was chosen before keeps its place, and one that was tried for a failure within the day is used last.
-2. Where the trouble may be that of a rack or a switch (silence, links, a hang, a slowdown), a standby that shares one with a machine that
+2. One that its probes have proven comes before one of which nothing is known yet, and that before a slow one.
+3. Where the trouble may be that of a rack or a switch (silence, links, a hang, a slowdown), a standby that shares one with a machine that
    leaves is used last: it may be cut off by the same fault. Evidence of the machine's own, an Xid or wrong numbers, leaves no such doubt.
-3. Then the standby that leaves the spread of the job's communication groups as it is (minder.model.spread), or adds least to it.
-4. Then one that shares nothing with the machines that leave; then the order of the configuration.
+4. Then the standby that leaves the spread of the job's communication groups as it is (minder.model.spread), or adds least to it.
+5. Then one that shares nothing with the machines that leave; then the order of the configuration.
 
 Two accused machines behind one switch are another matter: `shared_domain` stops the eviction before a standby is chosen.
 """
@@ -45,9 +46,9 @@ def near(case: Case, standby: str) -> bool:
 _Cost = Callable[[str, str], tuple[int, int]]
 
 
-def _key(case: Case, machine: str, standby: str, cost: _Cost, place: int) -> tuple[bool, bool, bool, tuple[int, int], bool, int]:
+def _key(case: Case, machine: str, standby: str, cost: _Cost, place: int) -> tuple[bool, bool, int, bool, tuple[int, int], bool, int]:
     shares = near(case, standby)
-    first = (standby not in case.preferred, case.was_tried(standby))
+    first = (standby not in case.preferred, case.was_tried(standby), case.context.standby_turns.get(standby, 0))
     return (*first, shares and _may_be_shared(case), cost(machine, standby), shares, place)
 
 

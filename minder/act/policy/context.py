@@ -57,6 +57,7 @@ class PolicyContext:
 
     `domains`: what each machine hangs on, {"node-1": {"rack": "r1", "switch": "leaf-3"}}.
     `standbys_out`: the job's other standbys, and what keeps each from being ready.
+    `standby_turns`: standby to its turn by what probes prove of it; one of a greater turn is used where none of a smaller is left.
     `gpus`: devices of the job (workers where there are none); prices are in their seconds.
     `suspects`: machines that were accused (page or evict) and when, in unix seconds; those named in this call are added.
     `in_progress`: the operation that is under way for this job. `other_jobs`: further jobs on each machine.
@@ -83,6 +84,7 @@ class PolicyContext:
     now_s: float
     job: JobView
     standbys_ready: tuple[str, ...] = ()
+    standby_turns: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gpus: int = 1
     largest_group: int = 1

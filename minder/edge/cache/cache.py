@@ -164,13 +164,12 @@ class Cache:
 
     def fetch(self, name: RecordName, url: str, bodies: Sequence[Source] = (), tokens: Mapping[str, str] | None = None) -> str:
         """Pull a record from a peer into our folder, as fast as it comes, and check all of it; the folder. A damaged one of our own is
-        replaced. bodies: where equal bodies lie, if not only there. tokens: what those let in that have left the job, by their addresses.
+        mended. bodies: where equal bodies lie, if not only there. tokens: what those let in that have left the job, by their addresses.
         A peer that dies meanwhile has a moment to return."""
         with self._lock:
             self._heard_s = self._now_s()
             known = tokens or {}
             source, *sources = (self._source(each.url, each.name, known) for each in (Source(url, name), *bodies))
-            self.memory.drop([each for each in self.memory.alike(name) if self.memory.is_damaged(each)])
         end_s = time.monotonic() + RETURNS_S
         while True:
             try:
@@ -250,10 +249,15 @@ class Cache:
         name = source.name
         with self._one_at_a_time(name):
             with self._lock:
-                if name in self.memory.records:
+                ours = self.memory.records.get(name)
+                if ours is not None and (limit is not None or not self.memory.is_damaged(name)):
                     return
-            record = pull_head(source)
+            record = ours or pull_head(source)
             if self._linked(record, is_recovery=limit is None):
+                return
+            if ours is not None:
+                with self.memory.mending(name):
+                    pull_body(bodies or [source], record, self.memory.path, limit)
                 return
             with self._lock:
                 if not self._fits(record.body_bytes - _allocated(draft_path(self.memory.path, name))):
@@ -292,10 +296,7 @@ class Cache:
         end_s = time.monotonic() + (_SAME_STEP_S if record.name.rank in self._was_equal else 0.0)
         while True:
             with self._lock:
-                twin = self.memory.equal(record)
-                if twin is not None and is_recovery and self.memory.is_damaged(twin):
-                    self.memory.drop([twin])
-                    continue
+                twin = self.memory.equal(record, whole=is_recovery)
                 if twin is not None:
                     self.memory.link(record, twin)
                     self._was_equal.add(record.name.rank)

@@ -7,7 +7,7 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from minder.edge.cache.record import (
@@ -73,11 +73,6 @@ class RecordFolder:
         write_head(self.path, record, sync=sync)
         self.records[record.name] = record
 
-    def alike(self, name: RecordName) -> list[RecordName]:
-        """The record, if it lies here, and those whose bodies are equal to its own: they may be one file."""
-        key = self.records[name].key if name in self.records else None
-        return [other for other, record in self.records.items() if other == name or (key is not None and record.key == key)]
-
     def is_damaged(self, name: RecordName) -> bool:
         """Whether it lies here, and its body is not what was written: all of it is read."""
         record = self.records.get(name)
@@ -86,11 +81,24 @@ class RecordFolder:
         with body_path(self.path, name).open("rb") as file:
             return wrong_chunk(memoryview(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)), record) is not None
 
-    def equal(self, record: Record) -> RecordName | None:
-        """Another record here with an equal body."""
+    def equal(self, record: Record, *, whole: bool = False) -> RecordName | None:
+        """Another record here with an equal body. whole: all of it is read, and one that is damaged is not taken."""
         if record.key is None:
             return None
-        return next((name for name, other in self.records.items() if name != record.name and other.key == record.key), None)
+        names = (name for name, other in self.records.items() if name != record.name and other.key == record.key)
+        return next((name for name in names if not whole or not self.is_damaged(name)), None)
+
+    @contextlib.contextmanager
+    def mending(self, name: RecordName) -> Iterator[None]:
+        """Meanwhile the body of a record that lies here is its draft too: what is written there mends each record that has this body. None
+        of them goes for it: a machine may be asking for one just now, which lies nowhere else."""
+        draft = draft_path(self.path, name)
+        draft.unlink(missing_ok=True)
+        os.link(body_path(self.path, name), draft)
+        try:
+            yield
+        finally:
+            draft.unlink(missing_ok=True)
 
     def link(self, record: Record, body_of: RecordName) -> None:
         """Make a record whose body is another's."""

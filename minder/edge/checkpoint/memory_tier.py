@@ -100,7 +100,7 @@ class MemoryTier:
         self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
         self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped), _doubted())
-        self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
+        self._copying, self._committing, self._asking = _Lane("minder-copy"), _Lane("minder-commit"), _Lane("minder-ask")
         self._in_flight: deque[threading.Event] = deque()
         self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
         self._said = ""
@@ -266,8 +266,8 @@ class MemoryTier:
             raise CheckpointError(f"the checkpoint cache at {self._cache.path} is full: steps before it have no backup yet")
 
     def _ask_ahead(self) -> None:
-        """In the background, for the next save: an answer of the cache is what a step would wait for longest. A body that is begun
-        meanwhile asks for itself."""
+        """For the next save: an answer of the cache is what a step would wait for longest. In a thread that no save waits for: a busy cache
+        would hold up the commits of all ranks. A body that is begun meanwhile asks for itself."""
         begun, body_bytes = self._begun, self._body_bytes
         try:
             self._granted = (begun if self._quick_cache.make_room(self._ranks.rank, body_bytes) else -1, body_bytes)
@@ -320,7 +320,7 @@ class MemoryTier:
             if self._settle(name, note or _Note(), whole and not why):
                 self._said = ""
                 self._error = None if name.step == self._saved_step else self._error
-                self._ask_ahead()
+                self._asking.run(self._ask_ahead)
             elif whole:
                 self._note(name.step, CheckpointError(why or "another rank has no copy or no backup of its own"))
         except _FAILURES as error:

@@ -17,8 +17,9 @@ class Standby(Answer):
 
     machine: str = Field(description="Name of the machine.")
     job: str = Field(description="Job that it stands by for.")
-    state: Literal["ready", "not ready", "in use", "barred", "maintenance", "unknown"] = Field(
-        description="`ready`: its controller lately saw it wait; `unknown`: no controller reports, which is not health.",
+    state: Literal["ready", "untested", "not ready", "in use", "barred", "maintenance", "unknown"] = Field(
+        description="`ready`: its controller lately saw it wait, proven where standbys are tested; `untested`: it waits, no probe of "
+        "it has been judged yet, and it is used where none is ready; `unknown`: no controller reports, which is not health.",
     )
     proof: Literal["passed", "unknown", "slow", "failed"] | None = Field(
         default=None,

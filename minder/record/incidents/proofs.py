@@ -33,6 +33,12 @@ class Proof:
     detail: str = ""
 
     @property
+    def turn(self) -> int:
+        """Smaller is used first, where it is given ranks at all: proven, then unknown, which is not faulty, then slow, which is better than
+        none."""
+        return ("passed", "unknown", "slow", "failed").index(self.state)
+
+    @property
     def keeps_out(self) -> str:
         """Why the machine is given no ranks, "" where its probes do not speak against it."""
         return f"its probe failed, and has not passed since: {self.detail}" if self.state == "failed" else ""
