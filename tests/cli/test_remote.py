@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -26,10 +27,27 @@ Say = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, load_file: Callable[[Path], ModuleType]) -> Iterator[SimpleNamespace]:
+def past(load_file: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_file(Path(__file__).parent.parent / "serve" / "conftest.py")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, past: ModuleType) -> Iterator[SimpleNamespace]:
+    """For those who only read."""
+    with _serving(tmp_path_factory.mktemp("site"), past) as found:
+        yield found
+
+
+@pytest.fixture
+def own_site(tmp_path: Path, past: ModuleType) -> Iterator[SimpleNamespace]:
+    """For those who act."""
+    with _serving(tmp_path, past) as found:
+        yield found
+
+
+@contextmanager
+def _serving(folder: Path, past: ModuleType) -> Iterator[SimpleNamespace]:
     """A ledger with a past of this hour, and a real service on a copy of it."""
-    folder = tmp_path_factory.mktemp("site")
-    past = load_file(Path(__file__).parent.parent / "serve" / "conftest.py")
     with Ledger(folder / "here.db", clock=FakeClock(time.time())) as ledger:
         past.write_past(ledger, begin_s=time.time() - 1000.0)
         verdict = past.verdict_of("m1", time.time() - 50.0)
@@ -56,6 +74,15 @@ def site(tmp_path_factory: pytest.TempPathFactory, load_file: Callable[[Path], M
 
 @pytest.fixture
 def here(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
+    return _here(site, capsys)
+
+
+@pytest.fixture
+def there(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
+    return _there(site, capsys)
+
+
+def _here(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
     def say(*words: str) -> tuple[int, str, str]:
         status = main([*words, "--ledger", str(site.folder / "here.db")])
         return status, *capsys.readouterr()
@@ -63,8 +90,7 @@ def here(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
     return say
 
 
-@pytest.fixture
-def there(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
+def _there(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
     def say(*words: str, role: str = "operator") -> tuple[int, str, str]:
         status = main(["--server", site.url, "--token-file", str(site.folder / role), *words])
         return status, *capsys.readouterr()
@@ -99,7 +125,8 @@ def _anywhere(said: tuple[int, str, str]) -> tuple[int, str, str]:
     return status, re.sub(r" (--server|--token-file|--ledger) \S+", "", out), err
 
 
-def test_actions_say_the_same_and_stand_in_the_services_ledger(here: Say, there: Say, site: SimpleNamespace) -> None:
+def test_actions_say_the_same_and_stand_in_the_services_ledger(own_site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = _here(own_site, capsys), _there(own_site, capsys)
     for words in (
         ["pause", "--job", "llm", "--for", "2h", "--reason", "firmware"],
         ["unpause"],
@@ -112,7 +139,7 @@ def test_actions_say_the_same_and_stand_in_the_services_ledger(here: Say, there:
         said_here, said_there = here(*words), there(*words)
         assert said_there[0] == said_here[0] == 0, (said_here, said_there)
         assert said_there[1].partition(": ")[2][:20] == said_here[1].partition(": ")[2][:20]
-    with Ledger(site.folder / "there.db") as ledger:
+    with Ledger(own_site.folder / "there.db") as ledger:
         found = [event for event in ledger.events() if event.kind in ("pause", "unpause", "outcome", "unbarred")]
         assert [event.payload["by"] for event in found] == ["operator"] * 4
 
@@ -165,7 +192,8 @@ def test_the_vendors_bundle_is_the_services(site: SimpleNamespace, here: Say, th
     assert status == 2 and out == "" and 'no incident "llm-9"' in err and not (tmp_path / "no.zip").exists()
 
 
-def test_a_test_of_a_machine_is_ordered_at_the_service(site: SimpleNamespace, there: Say) -> None:
+def test_a_test_of_a_machine_is_ordered_at_the_service(own_site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    there = _there(own_site, capsys)
     status, _, err = there("machine", "retest", "m2")
     assert status == 2 and "--note is missing" in err
     status, out, _ = there("machine", "retest", "m2", "--job", "llm", "--note", "new HBM")

@@ -41,5 +41,5 @@ class Site:
 
     def stop(self) -> None:
         self.http.close()
-        self.process.terminate()
+        self.process.kill()  # as a child of tests that ignore SIGTERM it ignores it, too
         self.process.wait(30)

@@ -115,6 +115,7 @@ while True:
     except ProcessLookupError:
         os._exit(1)
 """
+MORTAL = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_DFL)\ntime.sleep(60)"  # whatever the tests' parent ignores
 DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
 
 
@@ -122,7 +123,7 @@ DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime
     ("peer", "status", "told"),
     [
         (DIES_OF_IT, 1, "its only peer died of it within"),
-        ("import time; time.sleep(60)", -15, "1 of them by SIGTERM"),
+        (MORTAL, -15, "1 of them by SIGTERM"),
         (DEAF, -9, "1 of them"),
     ],
 )
