@@ -40,7 +40,7 @@ def test_a_job_under_faults_for_five_minutes_ends_with_the_losses_of_an_undistur
     if not find_capabilities().can("namespaces"):
         pytest.skip("needs network namespaces and cgroups (root)")
     play: ModuleType = importlib.import_module("chaos_lab.play")
-    lab: dict[str, Any] = {"machines": 4, "standbys": 2, "step_seconds": 1.0, "telemetry": "scrape", "for_s": 300.0, "stand_s": 120.0}
+    lab: dict[str, Any] = {"machines": 4, "standbys": 2, "step_seconds": 1.0, "telemetry": "scrape", "for_s": 300.0}
     has_clock = Path(importlib.import_module("chaos_lab.machines").FAKETIME).exists()
     drawn = schedules.draw(3046, 3 * len(schedules.CI_KINDS), (2.0, 5.0), schedules.CI_KINDS)
     struck = [strike for strike in drawn if has_clock or strike.kind != "agent-clock"]
