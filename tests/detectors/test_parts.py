@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minder.diagnose.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
-from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.out_of_step import OutOfStep
 from minder.diagnose.detectors.peers import Ordered
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import Presence
+from minder.diagnose.detectors.state import Named, State, per
 from minder.diagnose.detectors.traits import TraitTable, trait_of
 from tests.detectors.one_stage import one_stage
 
@@ -43,19 +44,30 @@ def test_median_is_the_median_of_what_is_known(values: list[float]) -> None:
     assert np.isnan(found) if not known else np.isclose(found, np.median(known))
 
 
-def test_memory_follows_machines_and_metrics_by_name() -> None:
-    memory = Memory({"a_KM": ("KM", -1.0), "b_M": ("M", 0.0), "c": ("", 2.0)})
-    memory.follow(("x", "y"), ("p", "q"))
-    memory["a_KM"] = np.array([[1.0, 2.0], [3.0, 4.0]])
-    memory["b_M"] = np.array([5.0, np.inf])
-    memory.follow(("y", "z"), ("q", "p"))
-    assert memory["a_KM"].tolist() == [[4.0, -1.0], [2.0, -1.0]]
-    assert memory["b_M"].tolist() == [np.inf, 0.0]
-    copy = Memory({"a_KM": ("KM", -1.0), "b_M": ("M", 0.0), "c": ("", 2.0)})
-    copy.load(json.loads(json.dumps(memory.state())))
-    assert copy["a_KM"].tolist() == memory["a_KM"].tolist()
-    assert copy["b_M"].tolist() == [np.inf, 0.0]
-    assert copy.number("c") == 2.0
+@dataclass(slots=True)
+class _Kept(State):
+    a_KM: np.ndarray = per("KM", -1.0)
+    b_M: np.ndarray = per("M")
+    d_LKM: np.ndarray = per("LKM", lags=2)
+    c: float = 2.0
+
+
+def test_a_state_follows_machines_and_metrics_by_name() -> None:
+    state = _Kept()
+    named = Named(state)
+    named.follow(("x", "y"), ("p", "q"))
+    state.a_KM = np.array([[1.0, 2.0], [3.0, 4.0]])
+    state.b_M = np.array([5.0, np.inf])
+    state.d_LKM = np.array([state.a_KM, 10.0 * state.a_KM], dtype=np.float32)
+    named.follow(("y", "z"), ("q", "p"))
+    assert state.a_KM.tolist() == [[4.0, -1.0], [2.0, -1.0]]
+    assert state.b_M.tolist() == [np.inf, 0.0]
+    assert state.d_LKM.tolist() == [[[4.0, 0.0], [2.0, 0.0]], [[40.0, 0.0], [20.0, 0.0]]]
+    copy = _Kept()
+    Named(copy).load(json.loads(json.dumps(named.record())))
+    assert copy.a_KM.tolist() == state.a_KM.tolist() and copy.d_LKM.tolist() == state.d_LKM.tolist()
+    assert copy.b_M.tolist() == [np.inf, 0.0]
+    assert copy.c == 2.0
 
 
 def test_scaled_values_come_back_in_their_unit() -> None:

@@ -1,6 +1,6 @@
 """What a stage remembers: a dataclass of arrays by machine and by metric, which follow when machines or metrics come, go or change places.
 
-Legend of axes: K metrics, M machines, L past rows or offsets in time; a field that is a plain number belongs to the job.
+Legend of axes: K metrics or series, M machines, L past rows or offsets in time; a field that is a plain number belongs to the job.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LAGS", "Moves", "State", "per"]
+__all__ = ["LAGS", "Moves", "Named", "State", "per"]
 
-LAGS = 31  # length of the axis "L"
+LAGS = 31  # length of the axis "L", where none is given
 
 
-def per(axes: str, empty: float = 0.0) -> Any:
-    """A field that holds an array over "KM", "LM", "M", "K" or "L". empty: what a newcomer starts with."""
-    return field(default_factory=lambda: _made(axes, empty, 0, 0), metadata={"axes": axes, "empty": empty})
+def per(axes: str, empty: float = 0.0, lags: int = LAGS, kind: type[np.floating] | None = None) -> Any:
+    """A field that holds an array over axes of K, L and M. empty: what a newcomer starts with. kind: by itself the large arrays are half as
+    wide, since speed is memory traffic, and the others hold times, which need the full width."""
+    wide = kind or (np.float32 if len(axes) > 1 else np.float64)
+    shape = tuple(lags if axis == "L" else 0 for axis in axes)
+    return field(default_factory=lambda: np.full(shape, empty, dtype=wide), metadata={"axes": axes, "empty": empty})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +51,13 @@ class State:
         for part in _parts(self):
             part.follow(moves)
         for name, axes, empty in _arrays(self):
-            old, new = getattr(self, name), _made(axes, empty, moves.metrics, moves.machines)
-            if axes == "KM":
-                new[np.ix_(moves.there_k, moves.there_m)] = old[np.ix_(moves.here_k, moves.here_m)]
-            elif axes == "LM":
-                new[:, moves.there_m] = old[:, moves.here_m]
-            elif axes == "M":
-                new[moves.there_m] = old[moves.here_m]
-            elif axes == "K":
-                new[moves.there_k] = old[moves.here_k]
-            else:
-                new = old
+            old = getattr(self, name)
+            new = np.full(_sizes(axes, old, moves.metrics, moves.machines), empty, dtype=old.dtype)
+            there = {"K": moves.there_k, "M": moves.there_m}
+            here = {"K": moves.here_k, "M": moves.here_m}
+            all_l = [range(length) for length in old.shape]
+            to = np.ix_(*(there.get(axis, every) for axis, every in zip(axes, all_l, strict=True)))
+            new[to] = old[np.ix_(*(here.get(axis, every) for axis, every in zip(axes, all_l, strict=True)))]
             setattr(self, name, new)
 
     def forget(self, *names: str) -> None:
@@ -81,20 +80,43 @@ class State:
 
     def load(self, record: Mapping[str, Any], metrics: int, machines: int) -> None:
         """Take back what `record` gave. Raises KeyError, TypeError or ValueError for anything else."""
-        arrays = {name: (axes, empty) for name, axes, empty in _arrays(self)}
+        arrays = {name: axes for name, axes, _ in _arrays(self)}
         for item in fields(self):  # type: ignore[arg-type]
             written, there = record[item.name], getattr(self, item.name)
             if isinstance(there, State):
                 there.load(written, metrics, machines)
             elif item.name in arrays:
-                axes, empty = arrays[item.name]
-                shape = _made(axes, empty, metrics, machines)
-                setattr(self, item.name, np.array([_number(x) for x in written], dtype=np.float64).reshape(shape.shape).astype(shape.dtype))
+                sizes = _sizes(arrays[item.name], there, metrics, machines)
+                setattr(self, item.name, np.array([_number(x) for x in written], dtype=np.float64).reshape(sizes).astype(there.dtype))
             elif isinstance(there, dict):
                 made = {str(name): np.array(rows, dtype=np.float32) for name, rows in written.items()}
                 setattr(self, item.name, made)
             else:
                 setattr(self, item.name, _number(written))
+
+
+class Named:
+    """A state with the names of its machines and metrics, which it follows."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._machines: tuple[str, ...] = ()
+        self._metrics: tuple[str, ...] = ()
+
+    def follow(self, machines: Sequence[str], metrics: Sequence[str]) -> None:
+        machines, metrics = tuple(machines), tuple(metrics)
+        if (machines, metrics) != (self._machines, self._metrics):
+            self._state.follow(Moves.between((self._machines, machines), (self._metrics, metrics)))
+            self._machines, self._metrics = machines, metrics
+
+    def record(self) -> dict[str, Any]:
+        """JSON-serialisable, as `State.record`."""
+        return {"machines": list(self._machines), "metrics": list(self._metrics), **self._state.record()}
+
+    def load(self, record: Mapping[str, Any]) -> None:
+        """Take back what `record` gave. Raises as `State.load` does."""
+        self._machines, self._metrics = tuple(record["machines"]), tuple(record["metrics"])
+        self._state.load(record, len(self._metrics), len(self._machines))
 
 
 def _parts(state: State) -> list[State]:
@@ -108,10 +130,9 @@ def _arrays(state: State) -> list[tuple[str, str, float]]:
     return [(item.name, item.metadata["axes"], item.metadata["empty"]) for item in found if "axes" in item.metadata]
 
 
-def _made(axes: str, empty: float, metrics: int, machines: int) -> np.ndarray:
-    """The large arrays are half as wide: speed is memory traffic. Times need the full width."""
-    size = {"K": metrics, "M": machines, "L": LAGS}
-    return np.full(tuple(size[axis] for axis in axes), empty, dtype=np.float32 if len(axes) == 2 else np.float64)
+def _sizes(axes: str, old: np.ndarray, metrics: int, machines: int) -> tuple[int, ...]:
+    """The shape for so many metrics and machines; other axes keep their length."""
+    return tuple({"K": metrics, "M": machines}.get(axis, length) for axis, length in zip(axes, old.shape, strict=True))
 
 
 def _places(old: Sequence[str], new: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from minder.diagnose.detectors.learned.describe import Deviations, describe, kind_levels, odd_machines
 from minder.diagnose.detectors.learned.kinds import COMMON_KINDS, KINDS, SeriesTable
 from minder.diagnose.detectors.learned.ordered import median_K1, spread_K1
-from minder.diagnose.detectors.learned.typed_state import Axes, fresh, from_record, moved, to_record
+from minder.diagnose.detectors.state import Moves, State, per
 
 __all__ = ["Bin", "FeatureStream"]
 
@@ -47,43 +47,37 @@ class Bin:
     features_CF: np.ndarray
 
 
-KM = Annotated[np.ndarray, Axes("KM")]
-M = Annotated[np.ndarray, Axes("M")]
-K = Annotated[np.ndarray, Axes("K")]
-Number = Annotated[np.ndarray, Axes("")]
-UnknownKM = Annotated[np.ndarray, Axes("KM", np.nan)]
-UnknownK = Annotated[np.ndarray, Axes("K", np.nan)]
-UnknownLKM = Annotated[np.ndarray, Axes("LKM", np.nan)]
-UnknownLK = Annotated[np.ndarray, Axes("LK", np.nan)]
-Unknown = Annotated[np.ndarray, Axes("", np.nan)]
+_OF_ONE = np.float32  # arrays over one axis: there are gigabytes a day to go through
 
 
 @dataclass(slots=True)
-class _State:
-    sum_KM: KM
-    count_KM: KM
-    heard_M: M
-    seen_KM: KM
-    ring_LKM: UnknownLKM
-    level_LK: UnknownLK
-    base_KM: KM
-    based_s_KM: KM
-    own_KM: KM
-    quick_KM: KM
-    slow_KM: KM
-    peer_KM: KM
-    last_KM: UnknownKM
-    same_s_KM: KM
-    spread_K: K
-    common_K: UnknownK
-    silent_s_M: M
-    odd_s_M: M
-    slowed_s: Number
-    age_s: Number
-    bin_s: Unknown  # when the open bin began
-    row_s: Unknown  # the newest row
-    gap_s: Unknown
-    bins: Number  # how many have ended: the newest is at this place of the rings, counted round
+class _State(State):
+    """K series of the table."""
+
+    sum_KM: np.ndarray = per("KM")
+    count_KM: np.ndarray = per("KM")
+    heard_M: np.ndarray = per("M", kind=_OF_ONE)
+    seen_KM: np.ndarray = per("KM")
+    ring_LKM: np.ndarray = per("LKM", np.nan, _LAGS)
+    level_LK: np.ndarray = per("LK", np.nan, _LAGS)
+    base_KM: np.ndarray = per("KM")
+    based_s_KM: np.ndarray = per("KM")
+    own_KM: np.ndarray = per("KM")
+    quick_KM: np.ndarray = per("KM")
+    slow_KM: np.ndarray = per("KM")
+    peer_KM: np.ndarray = per("KM")
+    last_KM: np.ndarray = per("KM", np.nan)
+    same_s_KM: np.ndarray = per("KM")
+    spread_K: np.ndarray = per("K", kind=_OF_ONE)
+    common_K: np.ndarray = per("K", np.nan, kind=_OF_ONE)
+    silent_s_M: np.ndarray = per("M", kind=_OF_ONE)
+    odd_s_M: np.ndarray = per("M", kind=_OF_ONE)
+    slowed_s: float = 0.0
+    age_s: float = 0.0
+    bin_s: float = np.nan  # when the open bin began
+    row_s: float = np.nan  # the newest row
+    gap_s: float = np.nan
+    bins: float = 0.0  # how many have ended: the newest is at this place of the rings, counted round
 
 
 class FeatureStream:
@@ -94,7 +88,7 @@ class FeatureStream:
         self._machines: tuple[str, ...] = ()
         self._metrics: tuple[str, ...] = ()
         self._table = SeriesTable(())
-        self._state = fresh(_State, {"K": 0, "M": 0, "L": _LAGS})
+        self._state = _State()
         self._groups: list[np.ndarray] = []
         self._stage_M = np.zeros(0, dtype=np.int64)
         self._withheld: frozenset[str] = frozenset()
@@ -126,24 +120,25 @@ class FeatureStream:
         first = np.isnan(state.row_s)
         if not first:
             gap_s = time_s - float(state.row_s)
-            state.gap_s[()] = gap_s if np.isnan(state.gap_s) else min(float(state.gap_s) * 1.05, gap_s)
-        state.row_s[()] = time_s
+            state.gap_s = gap_s if np.isnan(state.gap_s) else min(state.gap_s * 1.05, gap_s)
+        state.row_s = time_s
         if np.isnan(state.bin_s):
-            state.bin_s[()] = time_s
-        step_s = 1.0 if np.isnan(state.gap_s) else float(state.gap_s)
-        if first or time_s - float(state.bin_s) < max(_BIN_S, step_s) - 0.01 * step_s:
+            state.bin_s = time_s
+        step_s = 1.0 if np.isnan(state.gap_s) else state.gap_s
+        if first or time_s - state.bin_s < max(_BIN_S, step_s) - 0.01 * step_s:
             return None
-        dt_s = time_s - float(state.bin_s)
-        state.bin_s[()] = time_s
+        dt_s = time_s - state.bin_s
+        state.bin_s = time_s
         return self._close(time_s, dt_s, step_s)
 
     def state(self) -> dict[str, Any]:
-        return {"machines": list(self._machines), "metrics": list(self._metrics), **to_record(self._state)}
+        return {"machines": list(self._machines), "metrics": list(self._metrics), **self._state.record()}
 
     def load(self, record: Mapping[str, Any]) -> None:
         self._machines, self._metrics = tuple(record["machines"]), tuple(record["metrics"])
         self._table = SeriesTable(self._metrics)
-        self._state = from_record(_State, record, {"K": len(self._table.names), "M": len(self._machines), "L": _LAGS})
+        self._state = _State()
+        self._state.load(record, len(self._table.names), len(self._machines))
         self._group()
         self._scale_KM = np.zeros((0, 0))
 
@@ -151,8 +146,7 @@ class FeatureStream:
         if machines == self._machines and metrics == self._metrics:
             return
         table = SeriesTable(metrics)
-        sizes = {"K": len(table.names), "M": len(machines), "L": _LAGS}
-        self._state = moved(self._state, {"K": self._table.names, "M": self._machines}, {"K": table.names, "M": machines}, sizes)
+        self._state.follow(Moves.between((self._machines, machines), (self._table.names, table.names)))
         self._machines, self._metrics, self._table = machines, metrics, table
         self._group()
 
@@ -217,7 +211,7 @@ class FeatureStream:
         known_KM = ~np.isnan(residual_KM)
         np.maximum(state.seen_KM, known_KM, out=state.seen_KM)
         now_K1 = np.nan_to_num(spread_K1(shift_KM))
-        weight = max(1.0 - np.exp(-dt_s / _SPREAD_S), dt_s / max(float(state.age_s), dt_s))
+        weight = max(1.0 - np.exp(-dt_s / _SPREAD_S), dt_s / max(state.age_s, dt_s))
         state.spread_K += np.float32(weight) * (now_K1[:, 0] - state.spread_K)
         spread_K1_ = np.maximum(np.maximum(self._table.floor_K1, state.spread_K[:, None]), np.float32(0.8) * now_K1)
         scale_KM = np.maximum(spread_K1_, np.float32(_OWN) * np.sqrt(state.own_KM))
@@ -277,10 +271,10 @@ class FeatureStream:
             if len(known):
                 common_P[i], has_P[i] = known.mean(), 1.0
         falls = np.nan_to_num(common_P[:5], nan=0.0).min()  # congestion rises where training slows down
-        state.slowed_s = np.where(falls < -0.2, state.slowed_s + dt_s, 0.0)
+        state.slowed_s = state.slowed_s + dt_s if falls < -0.2 else 0.0
         flags = (odd_M >= 1, odd_M >= 2, state.silent_s_M > 0)
         shares = [float(flag_M.mean()) if len(odd_M) else 0.0 for flag_M in flags]
-        rest = [float(np.log(max(len(odd_M), 1))), step_s, min(float(state.age_s), 600.0), min(float(state.slowed_s), 600.0)]
+        rest = [float(np.log(max(len(odd_M), 1))), step_s, min(state.age_s, 600.0), min(state.slowed_s, 600.0)]
         return [*common_P.tolist(), *has_P.tolist(), *shares, *rest]
 
 

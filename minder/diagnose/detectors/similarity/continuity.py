@@ -6,12 +6,13 @@ A lane is one comparison: a metric, or several at once. Legend: L lanes, T rows,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.similarity.config import SimilarityConfig
+from minder.diagnose.detectors.state import Named, State, per
 
 __all__ = ["Runs", "candidates"]
 
@@ -27,28 +28,37 @@ def candidates(normal_TM: np.ndarray, known_TM: np.ndarray, config: SimilarityCo
     return np.asarray(over_TM & (normal_TM >= least_T1))
 
 
+@dataclass(slots=True)
+class _RunState(State):
+    """A lane stands for a metric."""
+
+    run_KM: np.ndarray = per("KM")
+    candidate_KM: np.ndarray = per("KM")
+
+
 class Runs:
     """Seconds for which each machine has been a candidate without a break."""
 
     def __init__(self) -> None:
-        self._memory = Memory({"run": ("KM", 0.0), "candidate": ("KM", 0.0)})
+        self._state = _RunState()
+        self._named = Named(self._state)
 
     def follow(self, machines: Sequence[str], lanes: Sequence[str]) -> None:
-        self._memory.follow(machines, lanes)
+        self._named.follow(machines, lanes)
 
     def advance(self, candidate_LM: np.ndarray | None, fresh_L: np.ndarray, gap_s: float) -> np.ndarray:
         """(L, M) after one more row; a lane without any fresh data stands still. None: no look was taken, the last candidates stand."""
-        run_LM = self._memory["run"]
+        state = self._state
         if candidate_LM is None:
-            candidate_LM = self._memory["candidate"] > 0.5
+            candidate_LM = state.candidate_KM > 0.5
         else:
-            self._memory["candidate"] = candidate_LM.astype(np.float32)
-        advanced_LM = np.where(candidate_LM, run_LM + np.float32(gap_s), np.float32(0.0))
-        self._memory["run"] = np.where(fresh_L[:, None], advanced_LM, run_LM)
-        return self._memory["run"]
+            state.candidate_KM = candidate_LM.astype(np.float32)
+        advanced_LM = np.where(candidate_LM, state.run_KM + np.float32(gap_s), np.float32(0.0))
+        state.run_KM = np.where(fresh_L[:, None], advanced_LM, state.run_KM)
+        return state.run_KM
 
     def state(self) -> dict[str, Any]:
-        return self._memory.state()
+        return self._named.record()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._memory.load(state)
+        self._named.load(state)

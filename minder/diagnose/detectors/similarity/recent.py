@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.state import Named, State, per
 from minder.model.telemetry import Window
 
 __all__ = ["RecentRows", "Stretch"]
@@ -41,25 +41,31 @@ class Stretch:
         return np.asarray(np.floor(self.times_T / every_s) != np.floor((self.times_T - self.gap_T) / every_s))
 
 
+@dataclass(slots=True)
+class _RowState(State):
+    rows_LKM: np.ndarray = per("LKM", np.nan)  # the oldest first
+    time_s: float = np.nan  # of the newest
+
+
 class RecentRows:
     """Constant memory: width - 1 rows. `limits`: metric to (low, high); metrics without limits are not looked at."""
 
     def __init__(self, width_rows: int, limits: Mapping[str, tuple[float, float]]) -> None:
         self._limits = dict(limits)
-        self._rows = [f"row{index}" for index in range(width_rows - 1)]
-        self._memory = Memory({**dict.fromkeys(self._rows, ("KM", np.nan)), "time_s": ("", np.nan)})
+        self._state = _RowState(np.full((width_rows - 1, 0, 0), np.nan, dtype=np.float32))
+        self._named = Named(self._state)
 
     def extend(self, window: Window, metrics: Sequence[str]) -> Stretch:
         """The window's rows of these metrics (those that it has and that have limits), after the ones remembered."""
         place = {name: k for k, name in enumerate(window.metrics)}
         chosen = tuple(name for name in metrics if name in place and name in self._limits)
-        self._memory.follow(window.machines, chosen)
+        self._named.follow(window.machines, chosen)
         new_KTM = self._scale(window.values_TMK[:, :, [place[name] for name in chosen]], chosen)
-        before = [self._memory[name] for name in self._rows]
-        rows_KSM = np.concatenate([np.stack(before, axis=1), new_KTM], axis=1) if before else new_KTM.copy()
+        before_LKM = self._state.rows_LKM
+        rows_KSM = np.concatenate([before_LKM.swapaxes(0, 1), new_KTM], axis=1)
         fill_forward(rows_KSM)
-        known_KTM = ~np.isnan(rows_KSM[:, len(before) :])
-        last_s = self._memory.number("time_s")  # the very first row comes after none: it makes no time pass
+        known_KTM = ~np.isnan(rows_KSM[:, len(before_LKM) :])
+        last_s = self._state.time_s  # the very first row comes after none: it makes no time pass
         gap_T = np.diff(window.times_T, prepend=window.times_T[0] if np.isnan(last_s) else last_s)
         self._remember(rows_KSM, window)  # with its gaps: who had no sample yet must not be known by a 0 from the next row on
         fill_backward(rows_KSM)
@@ -70,15 +76,15 @@ class RecentRows:
         return low + scaled * (high - low)
 
     def state(self) -> dict[str, Any]:
-        return self._memory.state()
+        return self._named.record()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._memory.load(state)
+        self._named.load(state)
 
     def _remember(self, rows_KSM: np.ndarray, window: Window) -> None:
-        for index, name in enumerate(self._rows):
-            self._memory[name] = rows_KSM[:, rows_KSM.shape[1] - len(self._rows) + index].copy()
-        self._memory.set_number("time_s", float(window.times_T[-1]))
+        kept = len(self._state.rows_LKM)
+        self._state.rows_LKM = rows_KSM[:, rows_KSM.shape[1] - kept :].swapaxes(0, 1).copy()
+        self._state.time_s = float(window.times_T[-1])
 
     def _scale(self, values_TMK: np.ndarray, metrics: Sequence[str]) -> np.ndarray:
         low_K = np.array([self._limits[name][0] for name in metrics])

@@ -154,8 +154,8 @@ def _hash(family: str, room: str) -> str:
     """Of the code that decides: the family, and the detector's modules of the room ("": the default's, beside `learned`)."""
     root = Path(str(detectors.__file__)).parent
     here, there = Path(__file__).parents[2] / "worlds", Path(str(worlds.__file__)).parent / "families"
-    names = ("describe", "features", "kinds", "ordered", "typed_state") if room else ()
-    files = [root / room / f"{name}.py" for name in names] if room else sorted(root.glob("*.py"))
+    names = ("describe", "features", "kinds", "ordered")
+    files = [root / "state.py", *(root / room / f"{name}.py" for name in names)] if room else sorted(root.glob("*.py"))
     files += [*sorted((there / family).rglob("*.py")), *there.glob(f"{family}.py")]
     files += [here / "window.py", here / ("shown.py" if room else "trace.py")]
     digest = hashlib.sha256(f"{_FORMAT}".encode())
