@@ -95,11 +95,11 @@ def site(world: Any) -> Iterator[Site]:
 def test_none_is_called_ready_before_a_probe_has_proven_it_and_all_may_be_used(site: Site) -> None:
     site.answers["s1"] = "running"
     site.tick(20.0)
-    assert site.pool.standbys() == site.pool.untested() == ["s0", "s1"]
+    assert site.pool.standbys() == site.pool.untested(site.pool.standbys()) == ["s0", "s1"]
     site.tick(20.0, 4)
-    assert site.pool.standbys() == ["s0", "s1"] and site.pool.untested() == ["s1"]
+    assert site.pool.standbys() == ["s0", "s1"] and site.pool.untested(["s0", "s1"]) == ["s1"]
     site.pool._tested = False
-    assert site.pool.untested() == [], "where none is tested, one that waits is ready"
+    assert site.pool.untested(site.pool.standbys()) == [], "where none is tested, one that waits is ready"
 
 
 def test_each_standby_is_tested_once_the_job_has_settled_and_then_every_hour(site: Site) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from minder.act.controller.diagnosing import SOURCE as PROBES
+from minder.act.policy.blame import FOLLOWS
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 
@@ -17,7 +18,6 @@ __all__ = ["DOUBTED", "KINDS", "doubted_machines"]
 
 DOUBTED = "MINDER_DOUBTED"  # in a worker's environment: their names, as a JSON list
 KINDS = (kinds.INTENT, kinds.BARRED, kinds.UNBARRED, kinds.TRIAL_ENDED)
-_OF_THE_RANK = "follows the rank"
 
 
 def doubted_machines(events: Iterable[LedgerEvent], barred: Collection[str], inside: Collection[str] = ()) -> list[str]:
@@ -35,7 +35,7 @@ def doubted_machines(events: Iterable[LedgerEvent], barred: Collection[str], ins
                 tried |= set(event.payload["machines"])
         elif event.kind == kinds.BARRED:
             trusted[machine] = _is_trusted(intents.get(event.operation_id, {}))
-        elif event.kind == kinds.UNBARRED or event.payload.get("finding") == _OF_THE_RANK:
+        elif event.kind == kinds.UNBARRED or event.payload.get("finding") == FOLLOWS:
             tried.discard(machine)
     return sorted({machine for machine in barred if not trusted.get(machine, False)} | (tried - set(inside)))
 

@@ -13,7 +13,7 @@ controller that takes over reads there what has joined (minder.app.admission).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -90,9 +90,9 @@ class Pool:
         fit = [machine for machine in self.waiting() if not self.proofs.of(machine).keeps_out]
         return sorted(fit, key=lambda machine: self.proofs.of(machine).turn)
 
-    def untested(self) -> list[str]:
-        """Those of the standbys that no probe has proven yet, where standbys are tested: none of them is called ready."""
-        return [machine for machine in self.standbys() if self._tested and self.proofs.of(machine).state == "unknown"]
+    def untested(self, standbys: Sequence[str]) -> list[str]:
+        """Those of these standbys that no probe has proven yet, where standbys are tested: none of them is called ready."""
+        return [machine for machine in standbys if self._tested and self.proofs.of(machine).state == "unknown"]
 
     def waiting(self) -> list[str]:
         """The same, also with a probe that failed, in configured order."""

@@ -148,7 +148,7 @@ class Controller:
             self.guard("pool", self.pool.tick, None, writes=True)
             self.guard("standbys", lambda: self._standby_tests.tick(self.pool.waiting()), None, writes=True)
         if stages.pool_size is not None:
-            self.guard("pool_size", functools.partial(stages.pool_size.tick, *self._pool()), None, writes=True)
+            self.guard("pool_size", functools.partial(stages.pool_size.tick, *self._pool(self.standbys())), None, writes=True)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self.guard("end", self._note_end, None, writes=True)
         over = state.phase in ("finished", "failed")
@@ -298,7 +298,7 @@ class Controller:
         self.guard("status", lambda: self._write_status(now_s), None)
 
     def _write_status(self, now_s: float) -> None:
-        pool_size, views = self._stages.pool_size, self._stages.fleet.views()
+        standbys, pool_size, views = self.standbys(), self._stages.pool_size, self._stages.fleet.views()
         extra = {
             "message": self._tick.message,
             "step": self._stages.tracker.steps.step,
@@ -307,8 +307,8 @@ class Controller:
             "loss": _newest_loss(views),
             "work": self._work_rate.status(),
             "incident": self.state.incident,
-            "standbys": self.standbys(),
-            "pool": None if pool_size is None else pool_size.status(*self._pool()),
+            "standbys": standbys,
+            "pool": None if pool_size is None else pool_size.status(*self._pool(standbys)),
             "missing": self.pool.missing() if self._stages.watched is None else {},
             "proven": self.pool.proven() if self._stages.watched is None else {},
             "dry_run": self._stages.policy.config.dry_run,
@@ -334,10 +334,10 @@ class Controller:
         except OSError as error:  # a full disk, say
             raise MinderError(f"status.json cannot be written: {error.strerror or error}") from error
 
-    def _pool(self) -> tuple[int, int]:
-        """Standbys that are ready, and those that wait for their first test."""
-        untested = len(self.pool.untested())
-        return len(self.standbys()) - untested, untested
+    def _pool(self, standbys: Sequence[str]) -> tuple[int, int]:
+        """How many of them are ready, and how many wait for their first test."""
+        untested = len(self.pool.untested(standbys))
+        return len(standbys) - untested, untested
 
     def _size(self) -> dict[str, Any] | None:
         """Of a job that may go on with fewer machines: how many it has, of how many, and that in words where it is short."""

@@ -8,6 +8,7 @@ costs checkpoints, and never stops a step.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import mmap
@@ -269,10 +270,8 @@ class MemoryTier:
         """For the next save: an answer of the cache is what a step would wait for longest. In a thread that no save waits for: a busy cache
         would hold up the commits of all ranks. A body that is begun meanwhile asks for itself."""
         begun, body_bytes = self._begun, self._body_bytes
-        try:
+        with contextlib.suppress(CheckpointError):  # the save itself asks, and says why
             self._granted = (begun if self._quick_cache.make_room(self._ranks.rank, body_bytes) else -1, body_bytes)
-        except CheckpointError:
-            pass  # the save itself asks, and says why
 
     def _ask_room(self, body_bytes: int) -> bool:
         """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
