@@ -285,7 +285,8 @@ def test_a_standby_whose_probe_failed_takes_no_ranks(
 ) -> None:
     """s0 would be the first standby. skipped: whether the product looks at what its probes prove."""
     if not skipped:
-        monkeypatch.setattr("minder.act.controller.pool._PREFERENCE", {"passed": 1, "unknown": 1, "slow": 1, "failed": 0})
+        monkeypatch.setattr("minder.record.incidents.proofs.Proof.keeps_out", "")
+        monkeypatch.setattr("minder.record.incidents.proofs.Proof.turn", 0)
     actions = (schedule.Action(1.0, "standby_fails", "s0", 1e9), schedule.Action(170.0, "ecc", "m1", 1))
     played = scene.play(schedule.Schedule(0, actions), empty_ledger)
     assert [line.split(":")[0] for line in played.watch.broken] == ([] if skipped else ["a standby with a failed probe takes no ranks"])
