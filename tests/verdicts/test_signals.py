@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from minder.diagnose.job_mode.tracker import JobTracker
+from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.signals import LinkLimits, SignalRule
 from minder.edge.signals.xid import load_xid_rules
-from minder.model.evidence import Signal, Suspect
-from minder.model.observation import JobView, Observation
+from minder.model.evidence import Evidence, Signal, Suspect
+from minder.model.observation import JobView, Observation, RuleResult
 from tests.fakes.followed import Followed
 
 
@@ -147,6 +149,47 @@ def test_a_machine_that_left_the_job_is_not_accused_again_of_what_took_it_out() 
     assert rule.observe(Observation(10.0, signals=[signal(10, "xid", "m2", code=79)], job=job)).suspects
     assert rule.observe(Observation(13.0, job=without)).suspects == ()
     assert rule.observe(Observation(15.0, job=replace(job, generation=4, generation_start_s=14.0))).suspects == ()
+
+
+def test_a_kill_that_a_restart_answered_hides_no_later_fault_of_the_same_minute() -> None:
+    """The job was started again and steps; 45 s after the kill a machine is cut off from its peers, and the rule for stalls names it."""
+    job = JobView("j", 1, "running", ("m1", "m2", "m3"), (), (), {0: "m1", 1: "m2"}, quiet_until_s=0.0, generation_start_s=0.0)
+    tracker = JobTracker()
+    judge = Judge([SignalRule(load_xid_rules(), tracker, workers=False), Stalls()])
+    kill = [signal(10, "kernel", "m1", "Memory cgroup out of memory: Killed process 7", what="oom"), signal(10, "exit", "m1", signal=9)]
+    before, _ = judge.judge(tracker.update(Observation(10.5, signals=kill, job=job)))
+    assert [(item.kind, item.tier, item.sources) for item in before] == [("job", "page", ("signals",))]
+    again = replace(job, generation=2, generation_start_s=12.0)
+    after, _ = judge.judge(
+        tracker.update(Observation(13.0, signals=[signal(12.5, "kernel", "m1", what="gpu", sign="init_failed")], job=again))
+    )
+    assert [(item.machines, item.tier, item.sources) for item in after] == [(("m1",), "page", ("notices",))]  # the dead rank was of before
+    named, _ = judge.judge(tracker.update(Observation(60.0, job=again)))
+    assert [(item.machines, item.tier, item.sources) for item in named] == [(("m3",), "evict", ("stall",))]
+
+
+class Stalls:
+    """Names m3 from the sixtieth second on, as the rule for stalls does."""
+
+    name = "stall"
+
+    def observe(self, observation: Observation) -> RuleResult:
+        evidence = (Evidence("flows", "m3", "cut off"),)
+        suspect = Suspect(observation.now_s, self.name, "machine", ("m3",), "stall", 0.9, 55.0, "evict", evidence)
+        return RuleResult((suspect,) if observation.now_s >= 60.0 else ())
+
+
+def test_a_page_that_no_stop_came_with_is_a_notice_also_once_the_job_stands() -> None:
+    """The job steps on for minutes after a signal that calls a person; then it stops, for whatever reason."""
+    rule = Followed(lambda tracker: SignalRule(load_xid_rules(), tracker, workers=False))
+    job = JobView("j", 1, "running", ("m1", "m2"), (), (), {0: "m1", 1: "m2"}, quiet_until_s=0.0, generation_start_s=0.0)
+    said: dict[float, str] = {}
+    for t in range(1, 280):
+        steps = [signal(t, "step", name, step=min(t, 150)) for name in job.machines if t <= 150]
+        lost = [signal(60, "kernel", "m1", what="gpu", sign="init_failed")] if t == 60 else []
+        said |= {float(t): item.source for item in rule.observe(Observation(float(t), signals=[*steps, *lost], job=job)).suspects}
+    assert rule.tracker.halt.since_s == 150.0
+    assert set(said.values()) == {"notices"}
 
 
 def test_an_xid_that_the_catalogues_dispute_does_not_evict_alone() -> None:

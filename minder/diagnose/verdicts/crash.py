@@ -22,7 +22,7 @@ machine's own evidence stands beside it. Of deadly exits within the clocks' erro
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -257,6 +257,7 @@ _FIRST_BY_S = 1.0  # clocks of recordings are no better
 _DEADLY_SETTLE_S = 3.0
 _HANGS_S = 30.0  # a job that stands for so long after a deadly exit stands because of it
 _RESTART_S = 30.0
+_DEATHS = 8  # of one machine that are remembered
 _GOES_ON = 3  # steps made after an exit that did not stop the job
 
 
@@ -277,7 +278,7 @@ class FirstExit:
         self._restart_s = float("-inf")
         self._steps = 0
         self._generation: int | None = None
-        self.deadly: dict[str, float] = {}  # machine to when a rank of it ended by a deadly signal, in this generation
+        self.deadly: dict[str, deque[float]] = {}  # machine to when ranks of it ended by a deadly signal
 
     def note(self, signal: Signal) -> None:
         if signal.kind == "phase" and signal.data.get("phase") == "restart":
@@ -288,7 +289,7 @@ class FirstExit:
         elif signal.machine is not None and signal.kind == "exit" and not signal.data.get("expected"):
             self._exits.append(signal)
             if _is_deadly(signal):
-                self.deadly.setdefault(signal.machine, signal.time_s)
+                self._note_deadly(signal)
         elif signal.machine is not None and signal.kind == "exception" and signal.data.get("victim"):
             self._echoes.append(signal)
 
@@ -298,7 +299,10 @@ class FirstExit:
         if generation != self._generation:
             self._generation = generation
             self._exits = [item for item in self._exits if observation.job and item.time_s >= observation.job.generation_start_s]
-            self.deadly = {item.machine: item.time_s for item in self._exits if item.machine and _is_deadly(item)}
+            self.deadly = {}
+            for item in self._exits:
+                if _is_deadly(item):
+                    self._note_deadly(item)
         exits = sorted((item for item in self._exits if _failed(item)), key=lambda item: item.time_s)
         if not exits or observation.now_s - exits[0].time_s < _DEADLY_SETTLE_S or abs(exits[0].time_s - self._restart_s) < _RESTART_S:
             return None
@@ -312,6 +316,9 @@ class FirstExit:
         if tied or not (rest or stands_s(first.time_s) >= _HANGS_S):
             return None
         return Named(first, len({item.machine for item in rest}))
+
+    def _note_deadly(self, signal: Signal) -> None:
+        self.deadly.setdefault(signal.machine or "", deque(maxlen=_DEATHS)).append(signal.time_s)
 
     def _goes_on(self, signal: Signal) -> bool:
         """Whether the job has made steps after what had ended: then it was no part of it, or the job was started again."""

@@ -2,8 +2,9 @@
 
 A signal leads to its row's tier, or with a second witness (the job stopped then, another signal of the same part) to the higher one. The
 same signal on several machines within seconds is about what they share: a page for the group, or for the job where it is most of it or
-hangs on a network or a storage that all of them use. While training goes on, a page must not keep other machines from being named: its
-source is then `notices`.
+hangs on a network or a storage that all of them use. A page for what no stop of the job came with must not keep other machines from being
+named: its source is then `notices`. What names the job is over with the generation that it came in: a job that was started again and fails
+once more does so for a reason of its own.
 
 A link that flaps and heals is no fault: networks and their retransmissions are made for it. Two flaps within five minutes are the beginning
 of a fault (ByteRobust, arXiv 2509.16293, real-time checks), which a person should look at, as is a link that stays down while others are
@@ -15,6 +16,7 @@ In a recording that no launcher of ours made, this rule also reads exits and gra
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -168,6 +170,7 @@ class SignalRule:
         self._links = LinkWatch(links or LinkLimits())
         self._first_exit = FirstExit()
         self._nonfinite: dict[str, Signal] = {}
+        self._started_s = -math.inf  # when the generation began
 
     def observe(self, observation: Observation) -> RuleResult:
         job, now_s = observation.job, observation.now_s
@@ -180,12 +183,16 @@ class SignalRule:
         if self._workers:
             self._note_first_exit(observation)
         here = None if job is None or self._workers else frozenset(job.machines)  # of a live job: who has left it is not accused again
+        self._started_s = -math.inf if job is None else job.generation_start_s
         self._items = {key: item for key, item in self._items.items() if self._stands(item, now_s) and item.is_in(here)}
         machines = len(job.machines) if job is not None else 0
         return RuleResult((*self._suspects(now_s, machines), *self._gradients(now_s, machines)))
 
     def _stands(self, item: _Item, now_s: float) -> bool:
-        """For its time, and as long as the job stands that stopped with it."""
+        """For its time, and as long as the job stands that stopped with it. What is the job's is over with its generation, which a restart
+        has answered; a machine's fault is not."""
+        if item.row.names == "job" and item.newest_s < self._started_s:
+            return False
         return now_s - item.newest_s <= item.row.stands_s or self._tracker.halt.stopped_near(item.signal.time_s, item.row.within_s)
 
     def _note(self, signal: Signal) -> None:
@@ -267,9 +274,8 @@ class SignalRule:
     def _witness(self, witness: str, item: _Item) -> list[Evidence]:
         time_s, within_s = item.signal.time_s, item.row.within_s
         if witness == "stopped":
-            died_s = self._first_exit.deadly.get(item.machine)
-            died = died_s is not None and abs(died_s - time_s) <= within_s
-            own = [Evidence("exit", item.machine, "a rank on it ended by a deadly signal about then", since_s=died_s)] if died else []
+            near_s = [death_s for death_s in self._first_exit.deadly.get(item.machine, ()) if abs(death_s - time_s) <= within_s]
+            own = [Evidence("exit", item.machine, "a rank on it ended by a deadly signal about then", since_s=at_s) for at_s in near_s[:1]]
             return [*own, *([_STOPPED] if self._tracker.halt.stopped_near(time_s, within_s) else [])]
         others = [
             other
@@ -281,6 +287,12 @@ class SignalRule:
         else:
             others = [other for other in others if other.row.is_hardware]
         return [Evidence(other.signal.kind, other.machine, other.message[:240], since_s=other.signal.time_s) for other in others]
+
+    def _stopped_job(self, item: _Item) -> bool:
+        """Whether the job stopped, or a rank of this generation died, about then: a stop at another time has another reason."""
+        time_s, within_s = item.signal.time_s, item.row.within_s
+        deaths_s = [death_s for times_s in self._first_exit.deadly.values() for death_s in times_s if death_s >= self._started_s]
+        return any(abs(death_s - time_s) <= within_s for death_s in deaths_s) or self._tracker.halt.stopped_near(time_s, within_s)
 
     def _sharing(self, item: _Item) -> tuple[str, ...]:
         """The machines that report the same within seconds, this one among them."""
@@ -296,7 +308,7 @@ class SignalRule:
         best = max(items, key=lambda weighed: TIER_ORDER[weighed.tier])
         tier: Tier = best.tier if kind == "machine" or best.tier == "watch" else "page"
         confidence = _OF_EVENT.get((best.item.row.event, tier), _CONFIDENCE[tier])
-        source = NOTICE if tier == "page" and self._tracker.halt.since_s is None and not self._first_exit.deadly else self.name
+        source = NOTICE if tier == "page" and not any(self._stopped_job(weighed.item) for weighed in items) else self.name
         ordered = sorted(items, key=lambda weighed: -TIER_ORDER[weighed.tier])
         evidence = _once(piece for weighed in ordered for piece in weighed.evidence)
         since_s = min(weighed.item.signal.time_s for weighed in items)
