@@ -330,6 +330,10 @@ class Scene:
     def _do_crash(self, action: Action) -> None:
         self._give(action, "crash")
 
+    def _do_oom(self, action: Action) -> None:
+        """The kernel kills its process for memory, once or twice."""
+        self._give(action, "oom")
+
     def _do_ecc(self, action: Action) -> None:
         self._give(action, "ecc")
 

@@ -12,7 +12,8 @@ __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
 SPARE = frozenset({"standby_died", "no_standby", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
 FAULTS = frozenset(
-    {"bad_batch", "update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order", "slow"}
+    {"bad_batch", "update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "oom", "ecc", "lost", "launcher", "evict", "order"}
+    | {"slow"}
 )
 
 
@@ -67,6 +68,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "deadlock": (1, lambda dice, at_s: Action(at_s, "deadlock")),
     "crash": (3, lambda dice, at_s: Action(at_s, "crash", _machine(dice), dice.choice([1, 1, 2, 50]))),
     "rank_crash": (1, lambda dice, at_s: Action(at_s, "rank_crash", amount=dice.randrange(4), flag=dice.choice(["1", "2", "50"]))),
+    "oom": (1, lambda dice, at_s: Action(at_s, "oom", _machine(dice), dice.choice([1, 1, 2]))),
     "ecc": (2, lambda dice, at_s: Action(at_s, "ecc", _machine(dice), 1)),
     "disk": (2, lambda dice, at_s: Action(at_s, "disk", _machine(dice), dice.choice([2, 2, 50]))),
     "bits": (2, lambda dice, at_s: Action(at_s, "bits", _machine(dice), dice.choice([3, 3, 50]))),

@@ -47,8 +47,8 @@ class SimClock(FakeClock):
 
 @dataclass
 class SimMachine:
-    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "ecc", with how many of them are left; "disk" and
-    "bits", which stay. tests: operation to when its probes began, in this launcher's life."""
+    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "oom", "ecc", with how many of them are left;
+    "disk" and "bits", which stay. tests: operation to when its probes began, in this launcher's life."""
 
     name: str
     pid: int = 1
@@ -129,8 +129,8 @@ class SimMachines:
         self.on_probes: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
         self.probes_s = PROBES_S
         self.groups = ReplayGroups()
-        self._at_s, self._part, self._echo_s = clock.monotonic_s(), 0.0, None
-        self._echo_s: float | None
+        self._at_s, self._part = clock.monotonic_s(), 0.0
+        self._echo: tuple[float, int] | None = None  # when connections break, and those of which generation
         clock.on_passed = self.advance
 
     def running(self) -> list[SimMachine]:
@@ -157,11 +157,12 @@ class SimMachines:
                 item.launcher_back_s, item.state, item.rank = None, "waiting", None
                 item.pid += 1
         running = self.running()
-        if self._echo_s is not None and monotonic_s >= self._echo_s:
-            self._echo_s = None
-            for item in running:
+        if self._echo is not None and monotonic_s >= self._echo[0]:
+            victims, self._echo = [item for item in running if item.generation == self._echo[1]], None
+            for item in victims:
                 self.fail(item, {"code": 1, "victim": True})
-            return
+            if victims:
+                return
         if (
             not running
             or len(running) < running[0].world
@@ -216,6 +217,11 @@ class SimMachines:
             elif item.faults.get("ecc", 0) > 0:
                 item.faults["ecc"] -= 1
                 self.fail(item, {}, ECC)
+            elif item.faults.get("oom", 0) > 0:
+                item.faults["oom"] -= 1
+                kill = f"Memory cgroup out of memory: Killed process {item.pid} (python)"
+                item.log.append(Signal(self.clock.now_s(), "kernel", item.name, kill, pid=item.pid, data={"what": "oom"}))
+                self.fail(item, {"signal": 9})
             elif item.faults.get("crash", 0) > 0:
                 item.faults["crash"] -= 1
                 self.fail(item, {"code": 3})
@@ -238,16 +244,17 @@ class SimMachines:
         item.log.append(Signal(now_s, "exit", item.name, "ended", data=data, **fields))
         item.state, item.step, item.launcher_back_s = "exited", None, self.clock.monotonic_s() + RETURN_S
         if not data.get("victim"):
-            self._echo_s = self.clock.monotonic_s() + ECHO_S
+            self._echo = self.clock.monotonic_s() + ECHO_S, item.generation
 
     def lose(self, name: str, seconds: float) -> None:
         item, ran = self.by_name[name], self.holder(name)
+        generation = item.generation
         item.back_s = self.clock.monotonic_s() + seconds
         item.up, item.was_ill = False, True
         item.begin_again(self.clock.monotonic_s())
         item.launcher_back_s = None
         if ran and len(name) % 2 == 0:  # the peers of some notice at once, those of others hang
-            self._echo_s = self.clock.monotonic_s() + ECHO_S
+            self._echo = self.clock.monotonic_s() + ECHO_S, generation
 
     def bring_back(self, name: str) -> None:
         item = self.by_name[name]

@@ -245,6 +245,16 @@ def test_a_machine_that_was_evicted_twice_is_tested_before_it_takes_a_place(
     assert [line.split(":")[0] for line in broken] == ([] if asked else ["a machine evicted twice passes a test first"])
 
 
+def test_a_machine_that_hangs_right_after_a_kill_for_memory_is_named_at_once(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    """The restart has answered the kill: what it says of the job hides nothing, and one more restart alone is for the one that hangs."""
+    actions = (schedule.Action(5.0, "oom", "m2", 1), schedule.Action(25.0, "hang", "m3", 1))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == []
+    assert [sorted(set(placed.values())) for placed in played.watch.generations] == [["m0", "m1", "m2", "m3"]] * 2 + [
+        ["m0", "m1", "m2", "s0"]
+    ]
+
+
 def sizes(played: Any) -> list[int]:
     """Machines of each generation."""
     return [len(placed) for placed in played.watch.generations]

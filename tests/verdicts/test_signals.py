@@ -160,10 +160,9 @@ def test_a_kill_that_a_restart_answered_hides_no_later_fault_of_the_same_minute(
     before, _ = judge.judge(tracker.update(Observation(10.5, signals=kill, job=job)))
     assert [(item.kind, item.tier, item.sources) for item in before] == [("job", "page", ("signals",))]
     again = replace(job, generation=2, generation_start_s=12.0)
-    after, _ = judge.judge(
-        tracker.update(Observation(13.0, signals=[signal(12.5, "kernel", "m1", what="gpu", sign="init_failed")], job=again))
-    )
-    assert [(item.machines, item.tier, item.sources) for item in after] == [(("m1",), "page", ("notices",))]  # the dead rank was of before
+    later = [signal(12.5, "kernel", "m2", what="gpu", sign="init_failed")]
+    after, _ = judge.judge(tracker.update(Observation(13.0, signals=later, job=again)))
+    assert [(item.machines, item.tier, item.sources) for item in after] == [(("m2",), "page", ("notices",))]  # the dead rank was of before
     named, _ = judge.judge(tracker.update(Observation(60.0, job=again)))
     assert [(item.machines, item.tier, item.sources) for item in named] == [(("m3",), "evict", ("stall",))]
 

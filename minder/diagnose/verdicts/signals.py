@@ -191,7 +191,7 @@ class SignalRule:
     def _stands(self, item: _Item, now_s: float) -> bool:
         """For its time, and as long as the job stands that stopped with it. What is the job's is over with its generation, which a restart
         has answered; a machine's fault is not."""
-        if item.row.names == "job" and item.newest_s < self._started_s:
+        if item.row.names == "job" and item.newest_s <= self._started_s:
             return False
         return now_s - item.newest_s <= item.row.stands_s or self._tracker.halt.stopped_near(item.signal.time_s, item.row.within_s)
 
