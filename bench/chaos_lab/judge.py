@@ -21,6 +21,8 @@ __all__ = ["RULES", "Played", "by_incident", "judge"]
 
 _SETTLE_S = 120.0  # so long after a fault was undone may its machine still be evicted for it: what is seen of it comes later
 _EARLY_S = 3.0  # a ledger's clock and ours are one; what was decided just before the fault was is not of it
+_FAULT_S = 10.0  # a fault stops the job within so long
+_RESTARTS = 2
 _CACHE_KINDS = ("cache-killed", "cache-stopped", "backup-cache", "launcher-killed")
 _PAIR_KINDS = ("pair-lost", "backup-cache")
 
@@ -136,6 +138,18 @@ def never_stands_long(played: Played) -> list[str]:
     return [f"the job stood for {played.stood_s:.0f} s, {played.stand_s:.0f} s allowed"]
 
 
+def no_restarts_in_vain(played: Played) -> list[str]:
+    """A fault may cost one restart that does not help, and the one that does: a second failure is what names many a machine."""
+    wrong = []
+    for restart in restarts(played.steps):
+        stopped_s = restart.time_s - restart.stood_s
+        faults = sum(stopped_s - _FAULT_S <= wound.begin_s <= restart.time_s for wound in played.wounds)
+        allowed = _RESTARTS * max(1, faults)
+        if restart.generation - restart.before > allowed:
+            wrong.append(f"{restart.generation - restart.before} restarts up to generation {restart.generation}, {allowed} allowed")
+    return wrong
+
+
 def controllers_live(played: Played) -> list[str]:
     return [f"controller ended by itself: {line}" for line in played.ended]
 
@@ -144,7 +158,7 @@ RULES = {
     rule.__name__: rule
     for rule in (
         equal_losses, no_healthy_machine_evicted, no_action_twice, no_incident_lost, at_most_one_step_lost, never_stands_long,
-        controllers_live,
+        no_restarts_in_vain, controllers_live,
     )
 }  # fmt: skip
 

@@ -375,6 +375,16 @@ def test_two_faults_that_take_a_machine_and_its_backup_out_cost_what_was_not_on_
     assert found == ({} if is_right else {"at_most_one_step_lost": ["generation 3 took 5 steps again, 1 allowed"]})
 
 
+@pytest.mark.parametrize(("faults", "generation", "is_right"), [(1, 3, True), (1, 4, False), (2, 5, True), (2, 6, False)])
+def test_a_fault_may_cost_one_restart_in_vain(faults: int, generation: int, is_right: bool) -> None:
+    """The last one helps."""
+    steps = [Step(1, 1, 100.0), Step(2, 1, 101.0), Step(3, generation, 151.0)]
+    wounds = [Wound(number, "dead-link", (f"m{number}",), faulty=True, begin_s=101.5 + number) for number in range(faults)]
+    found = judging.judge(played(History(), steps=steps, wounds=wounds))
+    allowed = f"{generation - 1} restarts up to generation {generation}, {2 * faults} allowed"
+    assert found == ({} if is_right else {"no_restarts_in_vain": [allowed]})
+
+
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [({"loss_error": "step 9"}, "equal_losses"), ({"stood_s": 61.0}, "never_stands_long"), ({"ended": ["a"]}, "controllers_live")],
