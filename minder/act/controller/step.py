@@ -294,7 +294,7 @@ class Controller:
         return self._stages.context(self.state, (), now_s).sizes
 
     def write_status(self, now_s: float) -> None:
-        """A part like the others: where it fails, the terminal is blind, and the loop is not."""
+        """A part like the others: where it fails, the terminal shows the last status, and the loop goes on."""
         self.guard("status", lambda: self._write_status(now_s), None)
 
     def _write_status(self, now_s: float) -> None:
