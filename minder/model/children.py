@@ -1,0 +1,15 @@
+"""How a process that minder starts ends with the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+
+__all__ = ["end_with_parent"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """In the child: the kernel sends it this signal when the thread that started it ends, even one that could not say so any more."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
