@@ -124,6 +124,19 @@ def test_no_class_has_a_name_that_says_nothing() -> None:
     assert found == []
 
 
+DIALECT = re.compile(r"\b(?:told|tells|nobody|somebody)\b", re.IGNORECASE)
+# A field of a state that recordings and ledgers hold by name; the record of the decision, which counts the words.
+MAY_SAY = {"minder/diagnose/detectors/clocks.py", "docs/adr/0019-wings.md"}
+
+
+def test_what_readers_see_is_in_plain_words() -> None:
+    """The words that ADR 19 counts do not come back."""
+    roots, endings = {"minder", "serve", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md"}, {".py", ".md", ".html", ".toml"}
+    paths = [path for path in tracked_files() if path.relative_to(ROOT).parts[0] in roots and path.suffix in endings]
+    found = {place(path) for path in paths if DIALECT.search(path.read_text(encoding="utf-8"))}
+    assert found == MAY_SAY
+
+
 def test_folders_beside_the_package_are_no_packages() -> None:
     """A package named `datasets` or `tests` would shadow another project's."""
     parts = [path.relative_to(ROOT).parts for path in tracked_files() if path.name == "__init__.py"]

@@ -67,7 +67,7 @@ class Deciding:
         self._tick = tick
         self._voice = voice
         self._approvals = Approvals(state, ledger, stages.policy.config, clock)
-        self._told: set[str] = set()  # approved operations that wait for the end of a pause
+        self._announced: set[str] = set()  # approved operations that wait for the end of a pause
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
         """New conclusions: none of them is lost, whatever happens to the ledger."""
@@ -219,9 +219,9 @@ class Deciding:
             if self._state.generation > generation:
                 self._tick.backlog.settle(decision)
         elif is_paused(decision):  # what an operator approved waits for the end of the pause; reported once
-            if decision.operation_id not in self._told:
+            if decision.operation_id not in self._announced:
                 self._note_decision(decision, incidents)
-                self._told.add(decision.operation_id)
+                self._announced.add(decision.operation_id)
         elif not _is_not_now(decision):
             self._approvals.close(turn.approval, decision.reason, decision.detail)
             self._note_decision(decision, incidents)
