@@ -97,7 +97,7 @@ class Controller:
         return self._excerpts.accused(self._clock.now_s())
 
     def step(self, now_s: float) -> None:
-        """One tick at `now_s` (unix seconds)."""
+        """One tick at `now_s` (unix seconds): collect and align, look at the job, conclude; then act, and write the status."""
         stages, state = self._stages, self.state
         self._guards.begin()
         moved_s = self._follow_clock()
