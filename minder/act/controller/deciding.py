@@ -209,6 +209,7 @@ class Deciding:
             self._tick.backlog.put(turn.items)
 
     def _carry_out_approved(self, turn: Turn) -> None:
+        """An operator said yes: it is checked again, since minutes may have passed."""
         checked, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
         if checked is None:  # the answer is kept, and asked about again at the next tick
             return

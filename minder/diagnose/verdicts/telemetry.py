@@ -87,6 +87,7 @@ class TelemetryRule:
         return RuleResult(tuple(newest.values()), no_data=observation.now_s - self._heard_s > _OUT_S)
 
     def _observe_row(self, row: Window) -> list[Suspect]:
+        """Score, judge, learn: in this order, so that nothing is learned of a machine that this row accuses."""
         suspects: list[Suspect] = []
         for scores in self._detector.score(row):
             self.scores = scores
