@@ -15,7 +15,7 @@ from minder.record.api.access import Caller
 from minder.record.api.decisions import Question, QuestionDetail, QuestionState
 from minder.record.api.fields import Page
 from minder.record.incidents import kinds
-from minder.record.incidents.approvals import Answer, is_open, refusal, told_after
+from minder.record.incidents.approvals import Answer, answer_words, is_open, refusal
 from minder.record.store.events import is_second
 from serve.access import demand_job, sees
 from serve.actions import Action, Planned
@@ -60,7 +60,7 @@ def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, rea
     heard = controller_heard(service, found.job)
     state = is_led(service.settings.ledger, found.job) if heard.state == "unknown" else heard.state == "heard"
     last = "" if heard.last_s is None else format_time(heard.last_s)
-    detail = told_after(found, answer, state, last, dry_run=is_dry_run(service, found.job) is True)
+    detail = answer_words(found, answer, state, last, dry_run=is_dry_run(service, found.job) is True)
     return [Planned(kinds.APPROVAL_SETTLED, {"answer": answer, "reason": reason}, found.job, found.incidents[0], name)], detail
 
 

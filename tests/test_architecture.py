@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import importlib
 import re
 import subprocess
 import sys
@@ -121,6 +122,19 @@ def test_no_class_has_a_name_that_says_nothing() -> None:
         if isinstance(node, ast.ClassDef) and node.name.endswith(FORBIDDEN_CLASS_ENDINGS)
     ]
     assert found == []
+
+
+DIALECT = re.compile(r"\b(?:told|tells|nobody|somebody)\b", re.IGNORECASE)
+# A field of a state that recordings and ledgers hold by name; the record of the decision, which counts the words.
+MAY_SAY = {"minder/diagnose/detectors/clocks.py", "docs/adr/0019-wings.md"}
+
+
+def test_what_readers_see_is_in_plain_words() -> None:
+    """The words that ADR 19 counts do not come back."""
+    roots, endings = {"minder", "serve", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md"}, {".py", ".md", ".html", ".toml"}
+    paths = [path for path in tracked_files() if path.relative_to(ROOT).parts[0] in roots and path.suffix in endings]
+    found = {place(path) for path in paths if DIALECT.search(path.read_text(encoding="utf-8"))}
+    assert found == MAY_SAY
 
 
 def test_folders_beside_the_package_are_no_packages() -> None:
@@ -387,6 +401,54 @@ def test_pages_that_the_code_cites_are_in_the_repository() -> None:
         for name in re.findall(r"[\w-]+\.md\b", path.read_text(encoding="utf-8"))
     }
     assert {(place, name) for place, name in cited if name not in there} == set()
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    documented = (node for node in nodes(path) if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
+    yield from (text for node in (syntax_tree(path), *documented) if (text := ast.get_docstring(node, clean=False)))
+
+
+def names_of(path: Path) -> set[str]:
+    """What a module defines or imports at its top."""
+    found: set[str] = set()
+    for node in syntax_tree(path).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            found |= {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+        else:
+            found |= {alias.asname or alias.name for child in ast.walk(node) if isinstance(child, ast.ImportFrom) for alias in child.names}
+    return found
+
+
+def cited_names(text: str) -> Iterator[tuple[str, str]]:
+    """(module or its end, name in it) as docstrings write them: minder.wing.module, minder.wing.module.Name, module.Name."""
+    for dotted in re.findall(r"\b(?:minder|serve)(?:\.\w+)+", text):
+        if dotted.split(".")[1] in WINGS:
+            module, _, name = dotted.rpartition(".")
+            yield (module, name) if name[0].isupper() else (dotted, "")
+    for module, name in re.findall(r"(?<![\w./])([a-z_]+)\.([A-Z]\w+)", text):
+        if module not in {*IMPORTED_AS.values(), *declared_distributions(), "minder"} and not is_pythons(module, name):
+            yield module, name
+
+
+def is_pythons(module: str, name: str) -> bool:
+    return module in sys.stdlib_module_names and hasattr(importlib.import_module(module), name)
+
+
+def test_names_that_the_code_cites_are_in_the_repository() -> None:
+    """A class that was renamed, or a module that was moved, is not looked for in vain."""
+    paths = python_files("minder", "serve")
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+    def leads_somewhere(module: str, name: str) -> bool:
+        if not name:
+            return module in modules or module.rpartition(".")[2] in names_of(modules.get(module.rpartition(".")[0], ROOT / __file__))
+        return any(name in names_of(path) for full, path in modules.items() if full == module or full.endswith(f".{module}"))
+
+    cited = {(place(path), found) for path in paths for text in docstrings(path) for found in cited_names(text)}
+    assert len(cited) > 50
+    assert {(where, found) for where, found in cited if not leads_somewhere(*found)} == set()
 
 
 def test_every_document_is_reachable_from_the_readme() -> None:

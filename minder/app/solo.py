@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import re
 import signal
@@ -13,11 +12,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from minder.config import JobConfig, LocalHandle, MachineConfig
+from minder.model.children import end_with_parent
 from minder.model.errors import BadInputError, MinderError, MissingExtraError
 from minder.model.log import say, words_of
 from minder.model.names import check_job_name
@@ -29,7 +30,6 @@ __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words
 
 _START_S = 60.0
 _END_S = 20.0  # longer than a launcher's own grace for its workers
-_PR_SET_PDEATHSIG = 1
 
 
 class _Alone:
@@ -74,8 +74,9 @@ class _Alone:
         command = [sys.executable, "-m", "minder", arguments[0], *common, "--listen", f"127.0.0.1:{port}", *arguments[1:]]
         with open_private(self.state_dir / f"{part}.log", "wb") as output:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
-            )
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                preexec_fn=partial(end_with_parent, signal.SIGTERM),  # a launcher takes its workers along
+            )  # fmt: skip
         self._children[part], self._ports[part] = child, port
         self._stack.callback(_end, child)
 
@@ -261,11 +262,6 @@ def _end_former_run(name: str, ledger_path: str) -> None:
 def machine_name() -> str:
     """This machine's short host name."""
     return socket.gethostname().split(".")[0] or "localhost"
-
-
-def _end_with_parent() -> None:
-    """In the child: a controller that is killed takes its agent and launcher (and with it the workers) along."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -118,6 +118,6 @@ def _answer(name: str, answer: Literal["approved", "rejected"], reason: str | No
         found = opened.answer_approval(name, answer, by=operator_name(), reason=reason.strip())
     from minder.act.controller.lease import is_led
     from minder.record.incidents import find_ledger
-    from minder.record.incidents.approvals import told_after
+    from minder.record.incidents.approvals import answer_words
 
-    typer.echo(told_after(found, answer, answer == "approved" and is_led(find_ledger(ledger), found.job)))
+    typer.echo(answer_words(found, answer, answer == "approved" and is_led(find_ledger(ledger), found.job)))

@@ -17,7 +17,7 @@ Family = Literal["host", "gpu", "interconnect", "network", "tcp", "job"]
 class Metric:
     """One canonical metric. low/high: values outside are impossible, in the metric's unit.
 
-    `spoken`: no quantity to compare between machines: what it says comes as a signal (telemetry/spoken.py), and no window holds it.
+    `spoken`: not to be compared between machines: what it says comes as a signal (minder.ingest.sources.spoken), and no window holds it.
     `counter`: the total of events so far, not a rate; only its growth means anything.
     `synchronous`: moves with the training step, so peers move together.
     """

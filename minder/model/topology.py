@@ -169,13 +169,3 @@ class Topology:
                 found |= {group[begin : begin + size] for group in groups for begin in range(0, len(group), size)}
             found |= groups
         return found
-
-    def shared_domain(self, machines: Sequence[str]) -> str | None:
-        """ "switch:leaf-3" if two or more machines all hang on one switch, rack or the like; else None."""
-        if len(machines) < 2:
-            return None
-        first = self.domains.get(machines[0], {})
-        for kind, name in first.items():
-            if all(self.domains.get(machine, {}).get(kind) == name for machine in machines):
-                return f"{kind}:{name}"
-        return None

@@ -1,4 +1,4 @@
-"""Addresses to listen on, and which of them only this machine can reach."""
+"""Addresses: to listen on, which of them only this machine can reach, and the hosts of connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 from minder.model.errors import BadInputError
 
-__all__ = ["is_loopback", "parse_address"]
+__all__ = ["host_of", "is_loopback", "parse_address"]
 
 
 def parse_address(text: str, what: str, example: str) -> tuple[str, int]:
@@ -19,6 +19,11 @@ def parse_address(text: str, what: str, example: str) -> tuple[str, int]:
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise BadInputError(f'{what} "{text}" is no address: give one like {example}')
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def host_of(address: str) -> str:
+    """The IP of an end of a connection, which the kernel names "IP:PORT" or "[IPV6]:PORT"."""
+    return address.rsplit(":", 1)[0].strip("[]")
 
 
 def is_loopback(host: str) -> bool:

@@ -24,7 +24,7 @@ _TYPES = (None, "JWT", "at+jwt", "application/at+jwt")
 
 
 class RefusedTokenError(Exception):
-    """Why, in words that help the caller and tell nothing else. unavailable: we could not tell."""
+    """Why, in words that help the caller and give nothing else away. unavailable: it could not be decided."""
 
     def __init__(self, why: str, *, unavailable: bool = False) -> None:
         super().__init__(why)

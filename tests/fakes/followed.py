@@ -11,7 +11,7 @@ __all__ = ["Followed"]
 
 
 class Followed:
-    """make: from the tracker to the rule (types.Rule)."""
+    """make: from the tracker to the rule (observation.Rule)."""
 
     def __init__(self, make: Callable[[JobTracker], Rule]) -> None:
         self.tracker = JobTracker()

@@ -54,7 +54,7 @@ class Attachment:
         self._silences, self._departures, self._newcomers = Silences(interval_s), Departures(), Newcomers()
         self._seen_s: dict[str, float] = {}  # metric to when a sample last had it
         self._begun_s = self._gone_s = math.nan
-        self._told: _Facts | None = None
+        self._stated: _Facts | None = None
         self._next: tuple[_Facts, float] | None = None  # a change, and since when it holds
         self._trouble, self._trouble_s, self._failed_s, self._said_s = "", math.nan, math.nan, -math.inf
         self._follows = False
@@ -75,7 +75,7 @@ class Attachment:
         self._note_metrics(monotonic_s, samples)
         found = self._unread(monotonic_s, trouble)
         facts = self._facts(monotonic_s, observation, machines, step)
-        if self._told is None:
+        if self._stated is None:
             found += self._attach(monotonic_s, facts, observation.job, trouble)
             self._newcomers.begin(self._silences.heard, _known(observation))
         else:
@@ -126,7 +126,7 @@ class Attachment:
         whole = machines and len(facts.machines) == len(machines) and ranks_are_there and (facts.steps or waited_s >= 3.0)
         if not whole and waited_s < patience_s:
             return []
-        self._told = facts
+        self._stated = facts
         self._silences.begin(monotonic_s, machines)
         if job is not None:
             self._news = {"attached": {"machines": list(machines), "standbys": list(job.standbys), "gpus": len(job.rank_machine)}}
@@ -143,7 +143,7 @@ class Attachment:
 
     def _changes(self, monotonic_s: float, facts: _Facts, observation: Observation) -> list[str]:
         """In one line, once they have held for a while. Silent machines and a job that is gone have lines of their own."""
-        reported = self._told
+        reported = self._stated
         if reported is None or observation.job is None or observation.job.phase != "running":
             self._next = None
             return []
@@ -158,7 +158,7 @@ class Attachment:
         elif self._next is None or self._next[0] != facts:
             self._next = facts, monotonic_s
         elif monotonic_s - self._next[1] >= _SETTLED_S:
-            self._told, self._next = facts, None
+            self._stated, self._next = facts, None
             return [f"what is seen of {self._job} has changed: {'; '.join(changes)}"]
         return []
 
@@ -240,7 +240,7 @@ class Silences:
         self._heard_s: dict[str, float] = {}
         self._waits_s: dict[str, float] = {}  # of machines that were not heard yet: since when they are waited for
         self._gap_s: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._silent_named: set[str] = set()
 
     @property
     def heard(self) -> frozenset[str]:
@@ -254,7 +254,7 @@ class Silences:
         """What a Prometheus says of its own scrape that failed is no word of the machine."""
         for machine in {sample.machine for sample in samples if not sample.values or not all(is_spoken(name) for name in sample.values)}:
             before_s = self._heard_s.get(machine)
-            if before_s is not None and machine not in self._told and monotonic_s > before_s:
+            if before_s is not None and machine not in self._silent_named and monotonic_s > before_s:
                 known_s = self._gap_s.get(machine, monotonic_s - before_s)
                 self._gap_s[machine] = known_s + _FOLLOWS * (monotonic_s - before_s - known_s)
             self._heard_s[machine] = monotonic_s
@@ -263,21 +263,21 @@ class Silences:
         """No machine is silent before now: the watch attached, or the telemetry as a whole was out. One that was said to be silent before
         that is so until a sample of it comes."""
         for machine in machines:
-            if machine in self._heard_s and machine in self._told:
+            if machine in self._heard_s and machine in self._silent_named:
                 continue
             if machine in self._heard_s:
                 self._heard_s[machine] = monotonic_s
             else:
                 self._waits_s[machine] = monotonic_s
-                self._told.add(machine)  # the line that stated what was attached to has named it
+                self._silent_named.add(machine)  # the line that stated what was attached to has named it
 
     def look(self, monotonic_s: float, machines: Sequence[str], causes: Mapping[str, str]) -> list[str]:
         """Lines to be said now. machines: those that should speak. causes: why one could not be read, where that is known."""
         since_s = {machine: self._heard_s.get(machine, self._waits_s.setdefault(machine, monotonic_s)) for machine in machines}
         silent = {machine for machine in machines if monotonic_s - since_s[machine] > self._patience_s(machine)}
-        back = sorted(self._told & set(machines) & self._heard_s.keys() - silent)
-        new = sorted(silent - self._told)
-        self._told = (self._told | silent) - set(back)
+        back = sorted(self._silent_named & set(machines) & self._heard_s.keys() - silent)
+        new = sorted(silent - self._silent_named)
+        self._silent_named = (self._silent_named | silent) - set(back)
         found = [f"samples of {_listed(back)} come again"] if back else []
         return [*found, *self._describe(monotonic_s, new, since_s, silent, causes, len(machines))] if new else found
 

@@ -50,6 +50,7 @@ from minder.diagnose.stacks import (
     suspects_from_stacks,
 )
 from minder.diagnose.stacks.places import topology_of
+from minder.diagnose.stacks.reader import rows_in
 from minder.model.errors import WireError
 from minder.model.evidence import CaptureFinding, Suspect
 from minder.model.log import event
@@ -220,7 +221,7 @@ def _records(kind: type[R], answers: Mapping[str, Mapping[str, Any] | WireError]
     attacker's hands could accuse another one. What is no record is left out, and the other machines' words count."""
     found: list[R] = []
     for machine, answer in answers.items():
-        for row in () if isinstance(answer, WireError) else _rows(answer, part):
+        for row in () if isinstance(answer, WireError) else rows_in(answer, part):
             with suppress(WireError):
                 found.append(from_json(kind, {**row, "machine": machine}))
     return found
@@ -236,17 +237,12 @@ def addresses_to_try(attempts: Sequence[ConnectivityProbe]) -> list[str]:
     return list(dict.fromkeys([*(host for host, _ in failed.most_common()), *others]))[:_MOST_PEERS]
 
 
-def _rows(answer: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    rows = answer.get(part)
-    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-
-
 def _of_the_job(machine: str, answer: Mapping[str, Any], view: MachineView | None) -> Mapping[str, Any]:
     """Another job's processes on the machine are none of ours; and the rank that the controller knows goes before what the agent saw."""
     ranks = {worker.pid: worker.rank for worker in view.workers if worker.pid is not None} if view is not None else {}
     if not ranks:
         return {**answer, "machine": machine}
-    rows = [(row, row.get("parent") if row.get("parent") is not None else row.get("pid")) for row in _rows(answer, "stacks")]
+    rows = [(row, row.get("parent") if row.get("parent") is not None else row.get("pid")) for row in rows_in(answer, "stacks")]
     return {
         **answer,
         "machine": machine,

@@ -67,7 +67,7 @@ class Deciding:
         self._tick = tick
         self._voice = voice
         self._approvals = Approvals(state, ledger, stages.policy.config, clock)
-        self._told: set[str] = set()  # approved operations that wait for the end of a pause
+        self._announced: set[str] = set()  # approved operations that wait for the end of a pause
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
         """New conclusions: none of them is lost, whatever happens to the ledger."""
@@ -209,6 +209,7 @@ class Deciding:
             self._tick.backlog.put(turn.items)
 
     def _carry_out_approved(self, turn: Turn) -> None:
+        """An operator said yes: it is checked again, since minutes may have passed."""
         checked, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
         if checked is None:  # the answer is kept, and asked about again at the next tick
             return
@@ -219,9 +220,9 @@ class Deciding:
             if self._state.generation > generation:
                 self._tick.backlog.settle(decision)
         elif is_paused(decision):  # what an operator approved waits for the end of the pause; reported once
-            if decision.operation_id not in self._told:
+            if decision.operation_id not in self._announced:
                 self._note_decision(decision, incidents)
-                self._told.add(decision.operation_id)
+                self._announced.add(decision.operation_id)
         elif not _is_not_now(decision):
             self._approvals.close(turn.approval, decision.reason, decision.detail)
             self._note_decision(decision, incidents)

@@ -64,7 +64,7 @@ class Inbox:
     """`take` once per tick: every signal is handed out once, by one controller; what lies further back than ten minutes is the past."""
 
     def __init__(self, ledger: Ledger, job: str, spoken: Callable[[], list[Signal]] = list) -> None:
-        """spoken: what telemetry said outright since it was last asked (telemetry/spoken.py)."""
+        """spoken: what telemetry said outright since it was last asked (minder.ingest.sources.spoken)."""
         self._ledger, self._job, self._spoken = ledger, job, spoken
         self._since_id = 0
         self._begun_s = math.inf

@@ -154,6 +154,7 @@ class Recovery:
             host.close(generation)
 
     def _place(self, decision: Decision) -> dict[int, str]:
+        """Rank to machine in the next generation."""
         if decision.size is not None:
             self.on_phase(f"the job {decision.size.words}")
             return self._resize(decision)
@@ -235,6 +236,7 @@ class Recovery:
             capture_evidence(self._state, self._ledger, self._fleet, decision, incident, self._settings.evidence_deadline_s)
 
     def _evict(self, decision: Decision, incident: str | None) -> None:
+        """Barred first: a controller that ends here finds a machine that takes no ranks, whether or not its workers ended."""
         self.on_phase(f"evicting {', '.join(decision.machines)}")
         bar_machines(self._state, self._ledger, decision, incident)
         if self._ledger.result(decision.operation_id) is None:
@@ -303,6 +305,7 @@ class Recovery:
         return {} if self.updates is None else dict(self.updates.deliver(self._state.update, machines))
 
     def _begin_generation(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> Any:
+        """Its event in the ledger, with a number that no launcher has seen yet. Raises LedgerError."""
         known = [int(self._fleet.launcher_state(machine).get("generation") or 0) for machine in set(rank_machine.values())]
         generation = max([self._state.generation, self._state.lent_generation, *known]) + 1
         last_step = self._state.last_step
@@ -332,6 +335,7 @@ class Recovery:
         return choice.payload()
 
     def _adopt(self, generation: int, placed: dict[int, str], started_s: float, operation_id: str, incident: str | None) -> None:
+        """The state of the job is that generation's from now on."""
         state = self._state
         state.place(generation, placed)
         state.generation_start_s = started_s

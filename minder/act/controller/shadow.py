@@ -27,7 +27,7 @@ Part = Callable[[Observation], list[tuple[str, dict[str, Any]]]]
 
 
 class ShadowRule:
-    """A rule without suspects (types.Rule). part: what it has to say of an observation."""
+    """A rule without suspects (observation.Rule). part: what it has to say of an observation."""
 
     def __init__(self, name: str, append: Append, part: Part) -> None:
         self.name = name

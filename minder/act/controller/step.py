@@ -97,7 +97,7 @@ class Controller:
         return self._excerpts.accused(self._clock.now_s())
 
     def step(self, now_s: float) -> None:
-        """One tick at `now_s` (unix seconds)."""
+        """One tick at `now_s` (unix seconds): collect and align, look at the job, conclude; then act, and write the status."""
         stages, state = self._stages, self.state
         self._guards.begin()
         moved_s = self._follow_clock()
@@ -294,7 +294,7 @@ class Controller:
         return self._stages.context(self.state, (), now_s).sizes
 
     def write_status(self, now_s: float) -> None:
-        """A part like the others: where it fails, the terminal is blind, and the loop is not."""
+        """A part like the others: where it fails, the terminal shows the last status, and the loop goes on."""
         self.guard("status", lambda: self._write_status(now_s), None)
 
     def _write_status(self, now_s: float) -> None:
@@ -357,6 +357,7 @@ class Controller:
         return self._guards.run(stage, work, nothing, writes)
 
     def _align(self, samples: Sequence[Sample], now_s: float) -> Window | None:
+        """The grid rows that became complete; None where none did. What telemetry was refused, and why, goes into the ledger."""
         self._stages.windows.push([sample for sample in samples if sample.time_s < now_s + _AHEAD_S])
         window = self._stages.windows.pop(now_s)
         self._stages.measures.aligned(window, self._clock.monotonic_s())
@@ -415,6 +416,7 @@ class Controller:
             tick.excerpts.pop(0)
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
+        """What a replay needs of this tick, where the job is recorded."""
         recorder = self._stages.recorder
         if recorder is None:
             return
@@ -426,6 +428,7 @@ class Controller:
         recorder.append_sighting(observation)
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
+        """All that the rules may look at in this tick: what came by itself, and the answers to what they asked for."""
         generation, unheard = self.state.generation, Connections()
         seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[CaptureFinding] = ()

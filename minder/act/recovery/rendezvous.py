@@ -6,7 +6,6 @@ Standard library only. Where the host listens follows from `state_dir`, so a res
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -18,8 +17,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from minder.model.children import end_with_parent
 from minder.model.errors import MissingExtraError, RecoveryError
 from minder.model.private import make_private, open_private, write_private
 
@@ -28,7 +29,6 @@ __all__ = ["RendezvousHost"]
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 108 bytes
 _START_DEADLINE_S = 60.0
 _ANSWER_DEADLINE_S = 35.0
-_PR_SET_PDEATHSIG = 1
 
 
 class RendezvousHost:
@@ -106,7 +106,7 @@ class RendezvousHost:
         with open_private(log, "ab") as output:
             self._started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/", env=_environment(),
-                preexec_fn=_end_with_parent if self._ends_with_us else None,
+                preexec_fn=partial(end_with_parent, signal.SIGTERM) if self._ends_with_us else None,
             )  # fmt: skip
         write_private(self.state_dir / "rendezvous.pid", f"{self._started.pid}\n")
         deadline_s = time.monotonic() + _START_DEADLINE_S
@@ -177,10 +177,6 @@ class RendezvousHost:
         with open_private(self.state_dir / "rendezvous.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two controllers at once must not start two hosts
             yield
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _environment() -> dict[str, str]:

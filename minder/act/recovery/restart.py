@@ -109,7 +109,7 @@ def start_generation(
         fleet.refresh(pending)
         if telling.pending():
             clock.sleep(_POLL_S)
-            telling.tell(telling.untold())
+            telling.tell(telling.unreached())
     waited_s = clock.monotonic_s() - started_s
     late = telling.late()
     excused = late if 2 * len(late) > len(plan.machines) or waited_s < max(deadlines_s) else []
@@ -176,7 +176,7 @@ class _Telling:
         begun = {name: max(map(len, self._pids.get(name, {}).values()), default=0) for name in self.pending() if name not in self.errors}
         return [name for name, most in begun.items() if most > _MOST_PROCESSES]
 
-    def untold(self) -> list[str]:
+    def unreached(self) -> list[str]:
         """Of those the ones that gave no answer, and launchers that got their ranks and forgot them: their workers wait without a rank."""
         views, now_s = self._fleet.views(), self._clock.monotonic_s()
         due = [machine for machine in self.pending() if now_s - self._ordered_s[machine] >= _TELL_AGAIN_S]

@@ -77,11 +77,11 @@ def judge_machines(
 def judge_machine(machine: str, found: ProbeResult, everyone: Mapping[str, ProbeResult], past: Results) -> ProbeJudgement:
     """everyone: the newest result of each machine, this one's too."""
     if found.state == "failed":
-        return ProbeJudgement(machine, found.probe, "fail", found.detail or "the probe found a fault", _told(found))
+        return ProbeJudgement(machine, found.probe, "fail", found.detail or "the probe found a fault", _not_judged(found))
     if found.state == "not_applicable":
-        return ProbeJudgement(machine, found.probe, "not_applicable", found.detail, _told(found))
+        return ProbeJudgement(machine, found.probe, "not_applicable", found.detail, _not_judged(found))
     if found.state != "measured":
-        return ProbeJudgement(machine, found.probe, "not_judged", found.detail or "nothing is known of it", _told(found))
+        return ProbeJudgement(machine, found.probe, "not_judged", found.detail or "nothing is known of it", _not_judged(found))
     equals = {
         name: other
         for name, other in everyone.items()
@@ -179,7 +179,7 @@ def _alike(earlier: Sequence[ProbeResult], found: ProbeResult) -> list[ProbeResu
     return [old for old in earlier if old.state == "measured" and old.likeness == found.likeness and old.started_s < found.started_s]
 
 
-def _told(found: ProbeResult) -> tuple[MeasurementVerdict, ...]:
+def _not_judged(found: ProbeResult) -> tuple[MeasurementVerdict, ...]:
     return tuple(MeasurementVerdict(item.name, item.device, item.value, item.unit, "not_judged") for item in found.measures)
 
 

@@ -75,7 +75,7 @@ def analyse(collection: Collection) -> Analysis:
         return Analysis((), "unknown", 0.3, tuple(mismatches), detail, frozenset(case.graph.waits))
     if blamed:
         return _conclude(case, blamed, undecided)
-    return _nobody_waited_for(case, undecided, locked)
+    return _no_rank_waited_for(case, undecided, locked)
 
 
 class _Ends(NamedTuple):
@@ -239,7 +239,7 @@ def _confidence(case: _Case, rank: int, cause: Cause, waits: Sequence[Wait]) -> 
     return min(surest, 0.97)
 
 
-def _nobody_waited_for(case: _Case, undecided: Sequence[int], locked: Sequence[int]) -> Analysis:
+def _no_rank_waited_for(case: _Case, undecided: Sequence[int], locked: Sequence[int]) -> Analysis:
     """No chain ends at a rank: late ranks, a mismatch that is complete or a tie, a deadlock, a stall in the network, or nothing at all."""
     mismatches = tuple(case.mismatches)
     for mismatch in sorted(mismatches, key=lambda item: not item.pending):

@@ -48,9 +48,9 @@ class DeclaredPhases:
         views = [view for machine, view in observation.fleet.items() if job is None or machine in job.machines]
         fresh = [view for view in views if _age_s(view) < self._limits.heard_s]
         workers = [worker for view in fresh for worker in view.workers if job is None or worker.generation == job.generation]
-        told_by_launcher = {view.machine for view in views if view.workers}
+        reported_by_launcher = {view.machine for view in views if view.workers}
         open_now = [worker.phase or "" for worker in workers if worker.phase in QUIET_PHASES and not worker.has_ended]
-        open_now += [phases[-1] for machine, phases in self._open.items() if machine not in told_by_launcher]
+        open_now += [phases[-1] for machine, phases in self._open.items() if machine not in reported_by_launcher]
         self.has_ended = bool(self.phase) and not open_now
         if self.has_ended:
             self.saved_s = observation.now_s if self.phase == "checkpoint" else self.saved_s

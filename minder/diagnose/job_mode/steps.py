@@ -145,7 +145,7 @@ class StepClock:
         limits, p99_s = self._limits, self.p99_s
         if math.isnan(p99_s):
             return limits.min_stall_s
-        return max(limits.min_stall_s, limits.stall_times * p99_s, limits.told_gap_times * self._usual_gap_s())
+        return max(limits.min_stall_s, limits.stall_times * p99_s, limits.reported_gap_times * self._usual_gap_s())
 
     def standing_s(self, now_s: float) -> float:
         """Seconds since the newest step, whatever phase is declared; 0 before the first."""

@@ -33,7 +33,7 @@ class Thresholds:
     kept_steps: int = _count(400, "over so many steps the usual step time is learned")
     min_stall_s: float = _real(3.0, "separates a stall from a slow step")
     stall_times: float = _real(3.0, "of the job's own P99 step")
-    told_gap_times: float = _real(1.5, "of the P95 time between two steps that are reported: a log may report every tenth")
+    reported_gap_times: float = _real(1.5, "of the P95 time between two steps that are reported: a log may report every tenth")
     heard_s: float = _real(5.0, "what a launcher said longer ago says nothing of the present")
 
     # Workers that ended (ends.py)
@@ -60,7 +60,7 @@ class Thresholds:
     begun_work_s: float = _real(20.0, "of training's own traffic or tensor work: the same")
     activity_heard_s: float = _real(60.0, "telemetry that is older says nothing of now: the scrape intervals of sites reach 60 s")
     longest_row_s: float = _real(60.0, "one row counts for no longer")
-    told_no_step_s: float = _real(90.0, "a generation at work that reported no step until then reports none")
+    no_step_reported_s: float = _real(90.0, "a generation at work that reported no step until then reports none")
 
     # Common level (common_level.py)
     standing_share: float = _real(0.35, "of the median machine's usual traffic and tensor work: less is a standstill, ours")

@@ -126,7 +126,7 @@ class JobTracker:
 
     def works_without_steps(self, generation_start_s: float, now_s: float) -> bool:
         """Whether the generation is at work, had its time, and reported no step."""
-        settled = now_s - generation_start_s >= self.limits.told_no_step_s
+        settled = now_s - generation_start_s >= self.limits.no_step_reported_s
         return settled and self.activity.has_begun and not self.steps.steps_in_generation
 
     @property

@@ -29,7 +29,7 @@ from minder.edge.signals.log_prefix import Writer
 from minder.model.errors import BadInputError
 from minder.model.topology import Topology
 
-__all__ = ["capture_from_agents", "find_job_file", "place_ranks", "read_captures", "read_end"]
+__all__ = ["capture_from_agents", "find_job_file", "place_ranks", "read_captures", "read_end", "rows_in"]
 
 _log = logging.getLogger(__name__)
 _CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")
@@ -329,14 +329,15 @@ def capture_from_agents(answers: Iterable[Mapping[str, Any]]) -> Capture:
     processes: list[Process] = []
     times: list[float] = []
     for answer in answers:
-        states = {row["pid"]: str(row.get("state") or "") for row in _rows(answer, "processes") if isinstance(row.get("pid"), int)}
-        found = [_process(str(answer.get("machine", "")), row, states) for row in _rows(answer, "stacks")]
+        states = {row["pid"]: str(row.get("state") or "") for row in rows_in(answer, "processes") if isinstance(row.get("pid"), int)}
+        found = [_process(str(answer.get("machine", "")), row, states) for row in rows_in(answer, "stacks")]
         processes += [process for process in found if process.threads or not process.child or process.state[:1] in ("D", "T")]
         times += [time_s] if isinstance(time_s := answer.get("time_s"), (int, float)) else []
     return Capture(tuple(processes), max(times, default=None))
 
 
-def _rows(answer: Mapping[str, Any], part: str) -> Sequence[Mapping[str, Any]]:
+def rows_in(answer: Mapping[str, Any], part: str) -> Sequence[Mapping[str, Any]]:
+    """The objects in a list of an agent's answer; what is none is left out, and so is a part that is no list."""
     rows = answer.get(part)
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 

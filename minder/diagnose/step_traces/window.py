@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minder.diagnose.step_traces.advice import advise
-from minder.diagnose.step_traces.analysis import Analysis, analyse
+from minder.diagnose.step_traces.analysis import Analysis, analyse, rounded
 from minder.diagnose.step_traces.meta import JobLayout
 from minder.diagnose.step_traces.trace import build_trace
 from minder.model.errors import TraceError, WireError
@@ -205,15 +205,15 @@ class TraceWindow:
         return StepStudy(
             now_s, finding.cause, advise(analysis), len(numbers), numbers[0], numbers[-1],
             min(item.begin_s for item in own), max(item.end_s for item in own),
-            slowdown=_number(found.slowdown),
-            waste=_number(found.waste),
-            worst_workers_share=_number(found.worst_workers_share),
-            last_stage_share=_number(found.last_stage_share),
-            replay_error=_number(found.replay_error),
+            slowdown=rounded(found.slowdown),
+            waste=rounded(found.waste),
+            worst_workers_share=rounded(found.worst_workers_share),
+            last_stage_share=rounded(found.last_stage_share),
+            replay_error=rounded(found.replay_error),
             trusted=analysis.trusted,
-            seconds=_number(float(found.simulated_T.mean())),
-            ideal_s=_number(found.ideal_s),
-            fixed_s=_number(finding.fixed_s),
+            seconds=rounded(float(found.simulated_T.mean())),
+            ideal_s=rounded(found.ideal_s),
+            fixed_s=rounded(finding.fixed_s),
             blamed=blamed,
             workers=_workers(analysis, self._machine),
         )  # fmt: skip
@@ -228,7 +228,7 @@ def _workers(analysis: Analysis, machine: Mapping[_Worker, str]) -> tuple[Studie
             rank, stage, int(trace.rank_PD[stage, rank]), machine[rank, stage],
             round(float(forward_PD[stage, rank]), 6), round(float(backward_PD[stage, rank]), 6),
             round(float(analysis.study.worker_PD[stage, rank]), 6),
-            _number(float(balance.against_peers_PD[stage, rank])), _number(float(balance.steady_PD[stage, rank])),
+            rounded(float(balance.against_peers_PD[stage, rank])), rounded(float(balance.steady_PD[stage, rank])),
         )
         for stage in range(trace.layout.pp_size) for rank in range(trace.layout.dp_size)
     )  # fmt: skip
@@ -242,8 +242,3 @@ def _seconds(analysis: Analysis, kind: str) -> np.ndarray:
         if operation.kind == kind:
             seconds_PD[operation.stage] += trace.duration_NTD[index].mean(axis=0)
     return seconds_PD
-
-
-def _number(value: float) -> float | None:
-    """Six digits; None for what is no number."""
-    return round(float(value), 6) if math.isfinite(value) else None

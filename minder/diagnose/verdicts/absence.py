@@ -33,7 +33,7 @@ __all__ = ["AbsenceRule", "UnmannedRule", "VanishedRule", "is_unmanned"]
 
 
 class AbsenceRule:
-    """Reads how long ago agents and launchers answered (types.Rule), for as long as they are silent. `tracker` is shared and updated."""
+    """Reads how long ago agents and launchers answered (observation.Rule), as long as they are silent. `tracker` is shared and updated."""
 
     name = "absence"
 
@@ -119,7 +119,7 @@ class _Gone:
 
 
 class VanishedRule:
-    """Reads exit signals with `vanished` of the running generation (types.Rule). interval_s: how often agents sample.
+    """Reads exit signals with `vanished` of the running generation (observation.Rule). interval_s: how often agents sample.
 
     A rank that left an exception of the program, or an echo, accuses no machine: the job is down.
     """
@@ -215,7 +215,7 @@ _SHOWN = 8
 
 
 class UnmannedRule:
-    """Reads what launchers say of their workers while the job should run (types.Rule), as long as it is so.
+    """Reads what launchers say of their workers while the job should run (observation.Rule), as long as it is so.
 
     limit_s: so long after the last exit or exception of the generation others may report first: they know which rank failed.
     """

@@ -56,7 +56,7 @@ _SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to
 
 
 class CapturesRule:
-    """Speaks for the newest capture of each source as long as it counts (types.Rule). Live and in a replay.
+    """Speaks for the newest capture of each source as long as it counts (observation.Rule). Live and in a replay.
 
     tracker: shared, and updated before every observation. asks: of a live job, whose agents can be asked for captures.
     """

@@ -65,7 +65,7 @@ class _Case:
 
 
 class CrashRule:
-    """Collects exits and exceptions of the running generation and judges the first (types.Rule)."""
+    """Collects exits and exceptions of the running generation and judges the first (observation.Rule)."""
 
     name = "crash"
 

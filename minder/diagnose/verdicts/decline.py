@@ -50,7 +50,7 @@ class _Decline:
 
 
 class DeclineRule:
-    """Feed it every observation, in order (types.Rule). tracker: shared, and updated before every observation.
+    """Feed it every observation, in order (observation.Rule). tracker: shared, and updated before every observation.
 
     since_s: since when a machine has declined, None while none does. alarm: the same in one line, "" for nothing.
     """

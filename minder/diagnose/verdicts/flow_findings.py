@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.diagnose.verdicts.flows import ON_THE_NETWORK, Connection, Series, counters_of, flow_state, host_of, peer_of
+from minder.diagnose.verdicts.flows import ON_THE_NETWORK, Connection, Series, counters_of, flow_state, peer_of
 from minder.model.telemetry import ConnectivityProbe, Flow
+from minder.wire.addresses import host_of
 
 __all__ = [
     "FlowFinding",

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from minder.model.evidence import Evidence
 from minder.model.telemetry import Flow
+from minder.wire.addresses import host_of
 
 __all__ = [
     "ON_THE_NETWORK",
@@ -33,7 +34,6 @@ __all__ = [
     "data_flows",
     "flow_lines",
     "flow_state",
-    "host_of",
     "lines_as_evidence",
     "peer_of",
     "peers_of",
@@ -93,10 +93,6 @@ def peers_of(series: Series, keys: Iterable[Connection]) -> dict[Connection, str
     ends = {(remote, local): machine for machine, local, remote in [*series][::-1]}  # the first one that fits
     hosts = {host_of(local): machine for machine, local, _ in series}
     return {key: ends.get((key.local, key.remote)) or hosts.get(host_of(key.remote)) for key in keys}
-
-
-def host_of(address: str) -> str:
-    return address.rsplit(":", 1)[0].strip("[]")
 
 
 @dataclass(frozen=True, slots=True)

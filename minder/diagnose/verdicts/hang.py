@@ -57,7 +57,7 @@ class Standing:
 
 
 class HangRule:
-    """Asks whether the ranks stand still, and pages for a hang without steps (types.Rule). tracker: shared, and updated before."""
+    """Asks whether the ranks stand still, and pages for a hang without steps (observation.Rule). tracker: shared, and updated before."""
 
     name = "hang"
 
@@ -163,7 +163,7 @@ _USUAL_ROWS = 300
 
 
 class StandingRule:
-    """Of a recording (types.Rule); StallRule asks for and reports a live job's stalls. tracker: shared, and updated before."""
+    """Of a recording (observation.Rule); StallRule asks for and reports a live job's stalls. tracker: shared, and updated before."""
 
     name = "standing"
 

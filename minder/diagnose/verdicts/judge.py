@@ -185,6 +185,7 @@ class Judge:
         self._sources.setdefault(name, set()).update(suspect.source for suspect in result.suspects)
 
     def _forget(self, now_s: float, observation: Observation) -> None:
+        """Suspicions that are old, episodes whose shadow is over, and all of them where the job was started again."""
         self._recent = {key: item for key, item in self._recent.items() if now_s - item.time_s <= self._memory_s}
         stepping_s = _stepping_since_s(observation)
         self._episodes = [item for item in self._episodes if item.closed_s is None or self._hides(item.closed_s, stepping_s, now_s)]
@@ -199,6 +200,7 @@ class Judge:
         return now_s - closed_s <= self._shadow_s and now_s - max(closed_s, stepping_s) < _STEPS_AGAIN_S
 
     def _consider(self, suspects: Sequence[Suspect], now_s: float) -> Verdict | None:
+        """A new verdict: of a new episode, or of one that became graver; None for what is known, only watched, or in a shadow."""
         verdict = self._fuse(suspects, now_s)
         own = next((item for item in self._episodes if _same(item.verdict, verdict) and item.closed_s is None), None)
         if own is not None:
@@ -215,6 +217,7 @@ class Judge:
         return verdict
 
     def _fuse(self, suspects: Sequence[Suspect], now_s: float) -> Verdict:
+        """One verdict of all that name the same, less what speaks for another machine."""
         target = suspects[0]
         agreeing = [item for item in self._recent.values() if _aim(item) == _aim(target)]
         own = any(_is_own(item, _tier(item, agreeing)) for item in agreeing)
@@ -245,6 +248,7 @@ class Judge:
         )
 
     def _is_shadowed(self, verdict: Verdict) -> bool:
+        """Whether an episode hides it: see the head of this module for what ends a shadow."""
         for episode in self._episodes:
             if _STOPS_NOTHING.issuperset(episode.verdict.sources):
                 continue
@@ -264,6 +268,7 @@ class Judge:
         return False
 
     def _close(self, now_s: float) -> list[Verdict]:
+        """Episodes that no rule has suspected for a while have recovered."""
         closed = []
         for episode in self._episodes:
             if episode.closed_s is None and now_s - episode.seen_s > self._recovered_s:

@@ -53,7 +53,7 @@ class _Reported(NamedTuple):
 
 
 class NumericRule:
-    """Reads `nonfinite` signals of the running generation (types.Rule)."""
+    """Reads `nonfinite` signals of the running generation (observation.Rule)."""
 
     name = "numeric"
 
@@ -190,7 +190,7 @@ class _Report:
 
 
 class SpikeRule:
-    """Reads `spike` signals of the running generation, and `step` signals, whose losses it follows itself (types.Rule).
+    """Reads `spike` signals of the running generation, and `step` signals, whose losses it follows itself (observation.Rule).
 
     interval_s: how often agents sample. generations: whether signals count them as the job's view does; a recording does not say.
     """

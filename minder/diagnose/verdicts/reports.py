@@ -27,7 +27,7 @@ _CONFIDENCE = {"fatal": 0.5, "warning": 0.3}
 
 
 class ReportRule:
-    """Reads report signals (types.Rule). A report speaks from its begin to its end, and for ten minutes at most."""
+    """Reads report signals (observation.Rule). A report speaks from its begin to its end, and for ten minutes at most."""
 
     name = "reports"
 
@@ -74,7 +74,7 @@ _SILENT, _BEHIND = 0.5, 0.4
 
 
 class RasRule:
-    """Reads ras signals (types.Rule). tracker: shared, and updated before every observation."""
+    """Reads ras signals (observation.Rule). tracker: shared, and updated before every observation."""
 
     name = "ras"
 

@@ -152,7 +152,7 @@ class _Weighed:
 
 
 class SignalRule:
-    """Reads kernel, xid, link, exit and nonfinite signals, and operators' orders (types.Rule). Works without a job view.
+    """Reads kernel, xid, link, exit and nonfinite signals, and operators' orders (observation.Rule). Works without a job view.
 
     workers: also judge exits and gradients. tracker: shared, and updated before every observation.
     """

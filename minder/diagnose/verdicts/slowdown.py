@@ -44,7 +44,7 @@ _WITNESSES = {
 
 
 class SlowdownRule:
-    """Speaks when steps take `slow_times` their usual and stay so for `hold_s` (types.Rule)."""
+    """Speaks when steps take `slow_times` their usual and stay so for `hold_s` (observation.Rule)."""
 
     name = "slowdown"
 

@@ -50,7 +50,7 @@ _WAIT_FOR_FLOWS_S = 3.0
 
 
 class StallRule:
-    """Speaks while `JobTracker` says that the job stalls (types.Rule).
+    """Speaks while `JobTracker` says that the job stalls (observation.Rule).
 
     wait_for_captures_s: so long an eviction waits for stacks. Of a live job, whose agents can be asked for them; 0: of a recording.
     """

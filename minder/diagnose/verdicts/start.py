@@ -96,7 +96,7 @@ class _Links:
 
 
 class StartRule:
-    """Speaks once per generation of what took too long, and once of a machine that is cut off (types.Rule).
+    """Speaks once per generation of what took too long, and once of a machine that is cut off (observation.Rule).
 
     limit_s: the least time from when every machine that is not new runs its worker (the generation's start where no launcher reports
     workers) to the first step; three times what an earlier generation took, if that is more. first_limit_s: the same while no

@@ -51,7 +51,7 @@ _GROUP_S = 10.0  # machines that turn odd within this time of each other were hi
 
 
 class TelemetryRule:
-    """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous.
+    """Feeds windows to a detector row by row (observation.Rule): score, judge, learn from everybody who was not just called anomalous.
 
     A detector that works elsewhere may not answer (ScoringLostError). Then the rule has no data, its rows wait, at most 300 of them, and
     what they say is said once the newest is scored. It has no data, too, while no machine's telemetry comes: no data is not healthy.
@@ -87,6 +87,7 @@ class TelemetryRule:
         return RuleResult(tuple(newest.values()), no_data=observation.now_s - self._heard_s > _OUT_S)
 
     def _observe_row(self, row: Window) -> list[Suspect]:
+        """Score, judge, learn: in this order, so that nothing is learned of a machine that this row accuses."""
         suspects: list[Suspect] = []
         for scores in self._detector.score(row):
             self.scores = scores
@@ -187,7 +188,7 @@ def calibrated(raw: float) -> float:
 
 
 class GatedRule:
-    """The telemetry rule of a live job whose steps are known (types.Rule)."""
+    """The telemetry rule of a live job whose steps are known (observation.Rule)."""
 
     name = "telemetry"
 
@@ -223,7 +224,7 @@ _BEFORE_S = 20.0  # a deviation that is older than the phase by this much does n
 
 
 class PhasedRule:
-    """A telemetry rule that hears `phase` signals (types.Rule): of a recording, where no launcher reports what the workers do.
+    """A telemetry rule that hears `phase` signals (observation.Rule): of a recording, where no launcher reports what the workers do.
 
     tracker: shared, and updated before every observation.
     """

@@ -141,7 +141,7 @@ class _Seen:
 
 
 class TriggerRule:
-    """Asks for connections while it alarms; no suspects, ever (types.Rule). tracker: shared, and updated before every observation."""
+    """Asks for connections while it alarms; no suspects, ever (observation.Rule). tracker: shared, and updated before every observation."""
 
     name = "trigger"
 

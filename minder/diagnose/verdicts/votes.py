@@ -41,7 +41,7 @@ _CLEAR = 4  # flags in five rounds
 
 
 class VotesRule:
-    """Asks for rounds, and speaks for their vote as long as the job is slow (types.Rule). Live and in a replay of what a controller saw.
+    """Asks for rounds, and speaks for their vote as long as the job is slow (observation.Rule). Live, and in a replay of sightings.
 
     tracker: shared, and updated before every observation. parallelism: the job's axes, for its parallel groups. decline: asked before this
     rule; a machine whose work declines is a reason to look as well.

@@ -37,7 +37,7 @@ _AGAIN_S = 86_400.0  # the same cause is paged once a day, however often the job
 
 
 class WhatIfRule:
-    """Feed it every observation, in order, before the rules that it weighs (types.WeighingRule). tracker: shared."""
+    """Feed it every observation, in order, before the rules that it weighs (observation.WeighingRule). tracker: shared."""
 
     name = "whatif"
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from minder.edge.exporters.flows import FlowExporter
 from minder.edge.exporters.jobs import JobProcess
 from minder.model.telemetry import ConnectivityProbe
+from minder.wire.addresses import host_of
 
 __all__ = ["try_peers"]
 
@@ -36,10 +37,10 @@ async def try_peers(
     exporter, now_s = FlowExporter(machine), time.time()
     flows = await asyncio.to_thread(exporter.flows, processes, now_s)
     flows += await asyncio.to_thread(exporter.opening, processes, now_s)
-    ends = sorted({(_host(flow.local), _host(flow.remote)) for flow in flows})
+    ends = sorted({(host_of(flow.local), host_of(flow.remote)) for flow in flows})
     ends = [(local, remote) for local, remote in ends if local != remote]
     seen = {host for end in ends for host in end}  # whose these are the connections say
-    own = sorted({_host(address) for address in await asyncio.to_thread(exporter.listening, processes, now_s)} - seen)
+    own = sorted({host_of(address) for address in await asyncio.to_thread(exporter.listening, processes, now_s)} - seen)
     ends += [(local, peer) for peer in peers if peer not in seen and (local := _source(peer)) not in (None, peer)] if processes else []
     limit_s = max(0.05, min(_LIMIT_S, ends_s - time.monotonic()))
     tries = [*ends[:_MOST], *((host, host) for host in own)]
@@ -73,8 +74,3 @@ async def _try(machine: str, local: str, remote: str, limit_s: float) -> Connect
             return None
         reached = False
     return ConnectivityProbe(machine, began_s, local, remote, reached, time.time() - began_s)
-
-
-def _host(address: str) -> str:
-    """The IP of "ip:port" or "[ip]:port"."""
-    return address.rsplit(":", 1)[0].strip("[]")

@@ -6,7 +6,6 @@ in the process that iterates, from a signal handler, wherever that process is. H
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -24,11 +23,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from minder.edge.data.channel import Channel
 from minder.edge.data.position import Position, Unit
 from minder.edge.data.recipe import Fetched, Recipe, keeps_state, planned
+from minder.model.children import end_with_parent
 
 __all__ = ["BATCH", "END", "READY", "SNAPSHOT", "START", "Snapshot", "Start", "load_units"]
 
 START, READY, BATCH, SNAPSHOT, END = range(5)
-_PR_SET_PDEATHSIG = 1
 _ORPHAN_S = 1.0
 # A terminal, a launcher or a scheduler means the training process with them, and this one ends with it.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -128,7 +127,7 @@ class _WorkerStart:
         self._recipe = recipe
 
     def __call__(self, worker: int) -> None:
-        _end_with_parent()
+        end_with_parent()
         _ignore_signals()  # torch has set its own for SIGTERM since
         if self._recipe.worker_init is not None:
             self._recipe.worker_init(worker)
@@ -138,7 +137,7 @@ def _settle(others: tuple[Channel, ...], by_main_thread: bool) -> None:
     """Take off what was inherited from the training process, and end when it does."""
     parent = os.getppid()
     if by_main_thread:  # the kernel's signal follows the thread that made this process: another one may end long before
-        _end_with_parent()
+        end_with_parent()
     for channel in others:
         channel.close()
     _ignore_signals()
@@ -149,11 +148,6 @@ def _settle(others: tuple[Channel, ...], by_main_thread: bool) -> None:
 def _ignore_signals() -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _end_with_parent() -> None:
-    """At once, and also where this process is stopped."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _end_with(parent: int) -> None:

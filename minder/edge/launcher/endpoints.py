@@ -101,13 +101,13 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
 
     app = Starlette(
         routes=[
-            Route("/v1/state", _told(state), methods=["GET"]),
-            Route("/v1/events", _told(events), methods=["GET"]),
-            Route("/v1/traces", _told(traced), methods=["GET"]),
-            Route("/v1/workers", _told(workers), methods=["POST"]),
-            Route("/v1/probes", _told(probes), methods=["POST"]),
+            Route("/v1/state", _answered(state), methods=["GET"]),
+            Route("/v1/events", _answered(events), methods=["GET"]),
+            Route("/v1/traces", _answered(traced), methods=["GET"]),
+            Route("/v1/workers", _answered(workers), methods=["POST"]),
+            Route("/v1/probes", _answered(probes), methods=["POST"]),
             *_update_routes(supervisor),
-            Route("/metrics", _told(metrics), methods=["GET"]),
+            Route("/metrics", _answered(metrics), methods=["GET"]),
         ]
     )
     refusal = JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
@@ -132,16 +132,16 @@ def _update_routes(supervisor: Supervisor) -> list[Route]:
         return JSONResponse(await asyncio.to_thread(found.receive, _json(await request.body(), _LARGEST_BODY_BYTES)))
 
     return [
-        Route("/v1/updates", _told(updates), methods=["POST"]),
-        Route("/v1/updates/warm", _told(warm), methods=["POST"]),
-        Route("/v1/updates/pieces", _told(pieces), methods=["POST"]),
+        Route("/v1/updates", _answered(updates), methods=["POST"]),
+        Route("/v1/updates/warm", _answered(warm), methods=["POST"]),
+        Route("/v1/updates/pieces", _answered(pieces), methods=["POST"]),
     ]
 
 
-def _told(answer: Answer) -> Answer:
+def _answered(answer: Answer) -> Answer:
     """Errors that we raise on purpose are answers."""
 
-    async def telling(request: Request) -> Response:
+    async def answering(request: Request) -> Response:
         try:
             return await answer(request)
         except StaleGenerationError as error:
@@ -149,7 +149,7 @@ def _told(answer: Answer) -> Answer:
         except WireError as error:
             return JSONResponse({"error": str(error)}, 400)
 
-    return telling
+    return answering
 
 
 def _json(body: bytes, most_bytes: int) -> Any:

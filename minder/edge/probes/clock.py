@@ -44,8 +44,8 @@ def measure(options: Mapping[str, Any]) -> Finding:
     status, max_error_s = _discipline()
     if max_error_s is not None:
         measures.append(Measurement("clock_max_error", max_error_s, "s"))
-    told_by_kernel = {None: "unknown", True: "no", False: "yes"}[None if status is None else bool(status & _UNSYNCHRONISED)]
-    return Finding("measured", f"synchronised by the kernel's word: {told_by_kernel}", tuple(measures))
+    synchronised = {None: "unknown", True: "no", False: "yes"}[None if status is None else bool(status & _UNSYNCHRONISED)]
+    return Finding("measured", f"synchronised by the kernel's word: {synchronised}", tuple(measures))
 
 
 def _discipline() -> tuple[int | None, float | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
@@ -12,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minder.edge.probes.contract import Finding, Probe
+from minder.model.children import end_with_parent
 from minder.wire.codec import to_json
 
 __all__ = ["Measure", "document", "run"]
 
 Measure = Callable[[Mapping[str, Any]], Finding]
-_PR_SET_PDEATHSIG = 1
 _SPARE_S = 5.0
 
 
@@ -47,7 +46,7 @@ def document(probe: Probe, finding: Finding) -> dict[str, Any]:
 
 def _bound(limit_s: float, nice: int) -> None:
     """A probe ends with the process that started it, and by itself where that one was stopped."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     signal.setitimer(signal.ITIMER_REAL, limit_s)  # SIGALRM ends the process
     if nice:
         os.nice(nice)

@@ -7,12 +7,10 @@ barrier (MINDER_BARRIER=bootstrap) or leaves that to the script's `minder.run` (
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
 import runpy
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -21,8 +19,7 @@ from minder.edge.worker import pulse
 from minder.edge.worker.control import Assignment, Control, connect
 from minder.edge.worker.device import allow_abort, start_device
 from minder.edge.worker.dumps import keep_dumps
-
-_PR_SET_PDEATHSIG = 1
+from minder.model.children import end_with_parent
 
 
 def main(arguments: list[str]) -> int:
@@ -132,7 +129,7 @@ def _die_with_parent() -> None:
     launcher = os.environ.pop("MINDER_LAUNCHER_PID", None)
     if launcher is None:
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != int(launcher):
         os._exit(1)
 

@@ -124,6 +124,7 @@ class Aligner:
         return held
 
     def _take(self, sample: Sample) -> None:
+        """Into the series of its machine, at the time of its peers' clocks."""
         assert self._step_s is not None
         if sample.machine not in self._series:
             if not self._open and sample.machine not in self._machines:
@@ -162,6 +163,7 @@ class Aligner:
                     losses.late += 1
 
     def _window(self, rows: range, step_s: float) -> Window:
+        """These rows as arrays; a machine is present in a row where any of its series was heard."""
         self._started = True
         slots = len(self._devices) + 1
         cells_TMKD = np.full((len(rows), len(self._machines), len(self.metrics), slots), np.nan)

@@ -53,7 +53,7 @@ def judge_said(times_s: Sequence[float], said: Sequence[Said]) -> list[Verdict]:
 
 
 class _Heard:
-    """A rule that repeats what was said since the last moment (types.Rule)."""
+    """A rule that repeats what was said since the last moment (observation.Rule)."""
 
     name = "telemetry"
 

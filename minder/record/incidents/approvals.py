@@ -21,12 +21,12 @@ __all__ = [
     "Answer",
     "ApprovalFold",
     "answer_payload",
+    "answer_words",
     "check_answerable",
     "find_approval",
     "fold_approvals",
     "is_open",
     "refusal",
-    "told_after",
 ]
 
 APPROVAL_KINDS = (
@@ -163,7 +163,7 @@ def check_answerable(approval: Approval, now_s: float) -> None:
         raise BadInputError(why)
 
 
-def told_after(approval: Approval, answer: Answer, heard: bool, last: str = "", dry_run: bool = False) -> str:
+def answer_words(approval: Approval, answer: Answer, heard: bool, last: str = "", dry_run: bool = False) -> str:
     """What follows an answer, for who gave it. heard: whether a controller of the job is. last: when one was, in words. dry_run: that
     controller evicts nothing. An approval that no controller is there to carry out must not read like an eviction."""
     name, machines = approval.decision.operation_id, ", ".join(approval.decision.machines)

@@ -42,7 +42,7 @@ def fold_ascent(events: Iterable[LedgerEvent]) -> list[Step]:
         elif event.kind in (kinds.INTENT, kinds.RESULT, kinds.AMBIGUOUS):
             _done(steps, event)
         elif event.kind in (kinds.FIRST_STEP, kinds.TRIAL_ENDED, kinds.OUTCOME, kinds.CLOSED) or _is_beside(event):
-            _told(steps, event)
+            _known_later(steps, event)
     return steps
 
 
@@ -77,7 +77,7 @@ def _result(before: str, event: LedgerEvent) -> str:
     return f"{word}: {detail}" if detail else word
 
 
-def _told(steps: list[Step], event: LedgerEvent) -> None:
+def _known_later(steps: list[Step], event: LedgerEvent) -> None:
     """What is known later of the newest rung that was climbed, or of the one that its operation names."""
     words = _later(event.kind, event.payload)
     for index in range(len(steps) - 1, -1, -1):

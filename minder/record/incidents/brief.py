@@ -118,10 +118,10 @@ def _morning(incident: Incident, approvals: Sequence[Approval], place: Callable[
     if waiting is not None:
         then = _TIMEOUTS.get(waiting.on_timeout, waiting.on_timeout)
         return f"Without an answer by {format_time(waiting.until_s)[:19]}Z {then}."
-    untold = [machine for machine in incident.evicted if machine not in incident.outcomes]
-    if untold:
-        command = place(f"minder machine outcome {untold[0]} confirmed")
-        return f"Examine {', '.join(untold)}, then say what was found: {command} (or no-fault-found)."
+    unexamined = [machine for machine in incident.evicted if machine not in incident.outcomes]
+    if unexamined:
+        command = place(f"minder machine outcome {unexamined[0]} confirmed")
+        return f"Examine {', '.join(unexamined)}, then say what was found: {command} (or no-fault-found)."
     stays = [machine for machine in incident.machines if machine not in incident.evicted]
     if incident.state == "closed" and incident.closed_by == ENDS["given_up"]:
         return f"The job was given up: mend what ended it{', look at ' + ', '.join(stays) if stays else ''}, then start it again."

@@ -57,12 +57,12 @@ class BlameFold:
         self._failures: deque[tuple[int, Failure]] = deque(maxlen=_MOST)  # with the event that first reported each
         self._trials: dict[str, Trial] = {}
         self._effects: dict[str, _Effect] = {}  # by operation, of trials
-        self._told: set[_Key] = set()  # of this run
+        self._written: set[_Key] = set()  # of this run
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
         if event.kind == kinds.JOB_REGISTERED:
-            self._told.clear()
+            self._written.clear()
         elif event.kind == kinds.PROGRESS:
             self.progress.append(Progress(event.id, event.time_s, bool(event.payload.get("anew"))))
         elif event.kind == kinds.INTENT and event.payload.get("action") == "trial" and event.operation_id is not None:
@@ -110,8 +110,8 @@ class BlameFold:
                 failure = from_json(Failure, row)
             except WireError:  # written by a version that knows more than this one
                 continue
-            if _key(failure) not in self._told:
-                self._told.add(_key(failure))
+            if _key(failure) not in self._written:
+                self._written.add(_key(failure))
                 self._failures.append((event.id, failure))
                 self._note_effects(failure)
 

@@ -62,10 +62,10 @@ def outlook(
 ) -> Outlook:
     """From the incident alone, and the pauses and maintenance windows that hold now."""
     if incident.state == "closed":
-        untold = [machine for machine in incident.evicted if machine not in incident.outcomes]
-        if untold:
+        unexamined = [machine for machine in incident.evicted if machine not in incident.outcomes]
+        if unexamined:
             over = "It is over" if incident.closed_by in ENDS.values() else "The job goes on"
-            return Outlook(f"{over}. What the repair found of {', '.join(untold)} is not reported yet.", None, False)
+            return Outlook(f"{over}. What the repair found of {', '.join(unexamined)} is not reported yet.", None, False)
         return Outlook("Nothing: it is over.")
     acted_s = incident.timings.acted_s
     if incident.state == "acting" and incident.decision is not None and incident.decision.action == "diagnose":

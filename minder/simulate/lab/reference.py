@@ -7,13 +7,11 @@ are forked from one process that has loaded torch once. It is kept in a folder n
 from __future__ import annotations
 
 import argparse
-import ctypes
 import hashlib
 import json
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,13 +21,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from minder.model.children import end_with_parent
 from minder.model.errors import LabError
 
 __all__ = ["Comparison", "compare_losses", "reference_losses"]
 
 _SOURCES = ("train.py", "model.py", "corpus.py", "plain.py", "reference.py")
 _DEADLINE_S = 600.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,7 @@ def _fork(rank: int, world_size: int, run: Any) -> int:
     pid = os.fork()
     if pid:
         return pid
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a run that is given up leaves no rank behind
+    end_with_parent()  # a run that is given up leaves no rank behind
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
     status = 1
     try:

@@ -161,7 +161,7 @@ def _generation() -> int:
 
 def _train_step(job: Job, step: int) -> None:
     _raise_if_asked(job, step)
-    poison = _poison_if_told(job, step)
+    poison = _poison_if_asked(job, step)
     job.ddp.train()
     loss = job.ddp(*_batch(job.corpus, job.options.seed, step, job.rank))
     job.optimizer.zero_grad(set_to_none=True)
@@ -236,7 +236,7 @@ def _raise_if_asked(job: Job, step: int) -> None:
         raise RuntimeError(f"step {step}: this bug is in the training script")
 
 
-def _poison_if_told(job: Job, step: int) -> Any:
+def _poison_if_asked(job: Job, step: int) -> Any:
     """Make this rank's own gradient of the last layer NaN or far too large in this step's backward pass, once in the life of the job."""
     kind, at_step, at_rank = _fault(job.options)
     if kind not in _POISONS or step != at_step or job.rank != at_rank:

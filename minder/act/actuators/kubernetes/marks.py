@@ -50,7 +50,7 @@ def held_by_others(node: NodeRecord, tolerated: Callable[[Taint], bool] = lambda
 def marked(node: NodeRecord, operation_id: str, owner: str, why: str) -> dict[str, Any]:
     """The merge patch that cordons and taints; refused by the API server if the node changed since it was read."""
     value = re.sub(r"[^A-Za-z0-9._-]", "_", operation_id)[:63].strip("._-")
-    taints = [_told(taint) for taint in node.taints if taint.key != TAINT]
+    taints = [_as_json(taint) for taint in node.taints if taint.key != TAINT]
     plain = " ".join("".join(char if char.isprintable() else " " for char in why).split())[:_MOST]
     return {
         "metadata": {
@@ -64,12 +64,12 @@ def marked(node: NodeRecord, operation_id: str, owner: str, why: str) -> dict[st
 
 def lifted(node: NodeRecord) -> dict[str, Any]:
     """The merge patch that takes away what is ours, and the cordon if it is."""
-    spec: dict[str, Any] = {"taints": [_told(taint) for taint in node.taints if taint.key != TAINT]}
+    spec: dict[str, Any] = {"taints": [_as_json(taint) for taint in node.taints if taint.key != TAINT]}
     if node.annotations.get(_CORDONED) == "true" and node.cordoned_by in ("", MANAGER):
         spec["unschedulable"] = None
     about = {"resourceVersion": node.version, "annotations": dict.fromkeys(_OURS), "labels": {HELD_LABEL: None}}
     return {"metadata": about, "spec": spec}
 
 
-def _told(taint: Taint) -> dict[str, str]:
+def _as_json(taint: Taint) -> dict[str, str]:
     return {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}

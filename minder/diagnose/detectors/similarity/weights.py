@@ -1,4 +1,4 @@
-"""The weights of LSTM-VAEs as plain arrays, with what is needed to feed them. No I/O here: minder.record.registry.weights reads them.
+"""The weights of LSTM-VAEs as plain arrays, with what is needed to feed them. No I/O here: minder.record.registry.folder reads them.
 
 Legend: L lanes (networks), F inputs of each, H hidden, Z latent; 4H gates in the order input, forget, cell, output (torch's).
 """

@@ -144,14 +144,14 @@ def earned(rows: Sequence[Row], said_N: np.ndarray, right_N: np.ndarray, resampl
     checks: list[tuple[bool, str]] = []
     if unseen:
         gain = measure_gain(unseen, resamples=resamples)
-        checks.append((gain.f1.low > 0.0, f"unseen families: F1 {_told(gain.f1)}, the low end must be above 0"))
-        checks.append((gain.false_per_day.value <= 0.0, f"unseen families: false accusations a job-day {_told(gain.false_per_day)}"))
-        checks.append((gain.delay_s.value <= 0.0, f"unseen families: mean delay {_told(gain.delay_s)} s (a miss is {LIMIT_S:.0f} s)"))
+        checks.append((gain.f1.low > 0.0, f"unseen families: F1 {_interval(gain.f1)}, the low end must be above 0"))
+        checks.append((gain.false_per_day.value <= 0.0, f"unseen families: false accusations a job-day {_interval(gain.false_per_day)}"))
+        checks.append((gain.delay_s.value <= 0.0, f"unseen families: mean delay {_interval(gain.delay_s)} s (a miss is {LIMIT_S:.0f} s)"))
     else:
         checks.append((False, "no family that the default detector was not tuned on was judged"))
     if tuned:
         gain = measure_gain(tuned, resamples=resamples)
-        checks.append((gain.f1.low > -0.03, f"families it was tuned on: F1 {_told(gain.f1)}, the low end must be above -0.03"))
+        checks.append((gain.f1.low > -0.03, f"families it was tuned on: F1 {_interval(gain.f1)}, the low end must be above -0.03"))
     else:
         checks.append((False, "no family that the default detector was tuned on was judged"))
     checks.append(_calibrated(said_N, right_N))
@@ -185,5 +185,5 @@ def reliability_slope(said_N: np.ndarray, right_N: np.ndarray) -> float:
     return float(weights[0])
 
 
-def _told(figure: Figure) -> str:
+def _interval(figure: Figure) -> str:
     return f"{figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}]"

@@ -70,7 +70,7 @@ METRICS = (
     "cnp_packets_per_second",
 )  # fmt: skip
 # What a site must export for a fault to be seen at all.
-TELLS: dict[str, tuple[int, ...]] = {
+SEEN_IN: dict[str, tuple[int, ...]] = {
     "process_dies": (3, 4, 6, 10), "host_hangs": (0, 4, 6, 14), "storage_hangs": (0, 4, 6, 15), "nic_down": (14, 15, 16),
     "gpu_lost": (3, 4, 6, 10), "unreachable": (3, 4, 14), "clock_cap": (9, 4), "hot": (5, 9), "pcie_narrow": (13, 16),
     "nvlink_lane": (12, 7), "dirty_optic": (14, 17, 18),
@@ -127,7 +127,7 @@ def barriers(seed: int) -> Recipe:
     machines = pipeline * max(int(rng.integers(1, 13)), -(-4 // pipeline))
     kept = set(rng.choice(len(METRICS), size=int(rng.integers(3, 11)), replace=False).tolist())
     if fault is not None:
-        kept |= set(rng.choice(TELLS[fault], size=2, replace=False).tolist())
+        kept |= set(rng.choice(SEEN_IN[fault], size=2, replace=False).tolist())
     interval_s = float(rng.choice([1.0, 5.0, 10.0, 15.0], p=[0.1, 0.3, 0.3, 0.3]))
     nuisances = tuple(sorted(rng.choice(MISHAPS, size=int(rng.integers(2, 7)), replace=False).tolist()))
     onset_s = float(rng.uniform(120, 220) if rng.random() < 0.2 else rng.uniform(400, 1000)) if fault else None
@@ -142,7 +142,7 @@ def barriers_plain(seed: int) -> Recipe:
     fault = str(rng.choice(KINDS)) if seed % 3 else None
     pipeline = int(rng.choice([1, 2, 4]))
     machines = pipeline * max(int(rng.choice([1, 2, 4, 8, 12, 24])), -(-4 // pipeline))
-    left_out = set(rng.choice(len(METRICS), size=int(rng.integers(0, 8)), replace=False).tolist()) - set(TELLS.get(fault or "", ()))
+    left_out = set(rng.choice(len(METRICS), size=int(rng.integers(0, 8)), replace=False).tolist()) - set(SEEN_IN.get(fault or "", ()))
     names = tuple(name for k, name in enumerate(METRICS) if k not in left_out)
     onset_s = float(rng.uniform(300, 1000)) if fault else None
     return Recipe(seed, fault, machines, pipeline, 1.0, onset_s, False, ("bursts", "hiccups"), names, False)
@@ -153,7 +153,7 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     rng = np.random.default_rng([seed, 94])
     recipe = (barriers if rng.random() < 0.75 else barriers_plain)(seed)
     if fault not in (None, NO_FAULT):
-        kept = {METRICS.index(name) for name in recipe.metrics} | set(TELLS[fault][:2])
+        kept = {METRICS.index(name) for name in recipe.metrics} | set(SEEN_IN[fault][:2])
         onset_s = recipe.onset_s or float(rng.uniform(400, 1000))
         recipe = replace(recipe, fault=fault, onset_s=onset_s, metrics=tuple(METRICS[k] for k in sorted(kept)))
     if machines is not None:

@@ -69,7 +69,7 @@ METRICS = (
     "cnp_packets_per_second",
 )  # fmt: skip
 # What a site must export for a fault to be seen at all.
-TELLS: dict[str, tuple[int, ...]] = {
+SEEN_IN: dict[str, tuple[int, ...]] = {
     "xid": (3, 4, 6, 7, 11), "host_lock": (0, 4, 6, 12, 14), "cuda_abort": (3, 4, 8, 9, 10), "storage": (0, 4, 6, 14, 15),
     "nic_down": (14, 15, 16), "gpu_lost": (3, 4, 6, 12), "unreachable": (3, 4, 14), "clock_cap": (9, 4), "hot": (5, 9),
     "pcie_narrow": (13, 16), "nvlink_lane": (12,), "dirty_optic": (14, 17, 18),
@@ -124,7 +124,7 @@ def foreign(seed: int, fault: str | None = None, nuisances: Sequence[str] = MISH
     interval_s = float(rng.choice([1.0, 5.0, 7.0, 10.0, 12.0, 15.0], p=[0.1, 0.2, 0.15, 0.2, 0.15, 0.2]))
     kept = set(rng.choice(len(METRICS), size=int(rng.integers(3, 11)), replace=False).tolist())
     if fault is not None:
-        kept |= set(rng.choice(TELLS[fault], size=min(2, len(TELLS[fault])), replace=False).tolist())
+        kept |= set(rng.choice(SEEN_IN[fault], size=min(2, len(SEEN_IN[fault])), replace=False).tolist())
     count = int(rng.integers(2, 6))
     chosen = ("save", *sorted(set(rng.choice(list(nuisances), size=min(count, len(nuisances)), replace=False).tolist()) - {"save"}))
     early = rng.random() < 0.2
@@ -141,8 +141,8 @@ def skewed(seed: int) -> Recipe:
     fault = str(rng.choice(KINDS)) if seed % 3 == 0 else None
     base = foreign(seed, fault or "xid", ("save", "evaluate", "restart", "congest", "flap"))
     network = {int(k) for k in rng.choice([12, 13, 14, 15, 16], size=int(rng.integers(2, 4)), replace=False)}
-    tells = set(TELLS[fault][:2]) if fault else set()
-    names = tuple(METRICS[k] for k in sorted(network | tells))
+    seen = set(SEEN_IN[fault][:2]) if fault else set()
+    names = tuple(METRICS[k] for k in sorted(network | seen))
     nuisances = (*base.nuisances, "clock_of_culprit" if fault else "clock_off")
     interval_s = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
     onset_s = float(rng.uniform(400, 1000)) if fault else None
