@@ -55,6 +55,7 @@ def test_a_rank_has_neighbours_in_each_parallel_dimension() -> None:
         "pipeline stage": [(2, "m1"), (8, "m4")],
         "data-parallel rank": [(0, "m0"), (2, "m1"), (4, "m2")],
     }
+    assert steps.cell == 2 and drawn(study(), rank=3).cell == 2, "the cell of a rank is that of the worker which reports for it"
     (tensor, *_) = steps.neighbours
     assert [forward for _, _, forward, _ in tensor.others] == [pytest.approx(2.0)] * 2, "a tensor-parallel rank's times are its worker's"
 
