@@ -8,7 +8,8 @@ goes. Seconds are from the second kill on.
 
 `bit-flip`, `wrong-product` (three machines and a standby; not by default): one machine computes wrongly from the start, which no error says
 (bench/corrupt_lab); the seed says which one and where. Another one's gradient becomes a NaN, and the job is tested at once, with bit-wise
-alignment: the machine that computes wrongly goes, and not the one of the NaN. Seconds are from the NaN on.
+alignment: the machine that computes wrongly goes, and not the one of the NaN. Seconds are from the NaN on. `--limit 180` is the
+limit of the tests that minder has by default.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from minder.simulate.lab.machine import LabMachine
 
 CASES = ("no-culprit", "disk-full", "slow-sender")
 SILENT = ("bit-flip", "wrong-product")
+BUSY_S = 600.0  # leaves room for the tests on a busy host
 PHASES = ("decided", "suspended", "tested", "placed", "first step")
 MACHINES, STANDBYS, VICTIM, FULL = 6, 2, 2, 4
 SLOW, SLOW_BIT = 3, 40_000_000
@@ -61,10 +63,10 @@ class Played:
 
 
 class SilentStage(Stage):
-    """The lab's job with a machine that computes wrongly, and a NaN of another one. The limit of the tests leaves room on a busy host."""
+    """The lab's job with a machine that computes wrongly, and a NaN of another one. limit_s: of the tests."""
 
-    def __init__(self, case: str, seed: int, folder: Path) -> None:
-        self.case, self.seed, self.faulty = case, seed, corrupt_machine(seed)
+    def __init__(self, case: str, seed: int, folder: Path, limit_s: float) -> None:
+        self.case, self.seed, self.limit_s, self.faulty = case, seed, limit_s, corrupt_machine(seed)
         lab: dict[str, Any] = {"machines": SILENT_MACHINES, "standbys": 1, "telemetry": "scrape"}
         super().__init__(DemoOptions(fault="nan", machine=VICTIM, steps=STEPS, at_step=NAN_STEP, seed=seed, out=folder, **lab))
 
@@ -78,7 +80,7 @@ class SilentStage(Stage):
             super()._start_launcher(machine)
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:
-        return super()._job_toml(telemetry).replace("[policy]\n", "[policy]\ndiagnose_limit_s = 600.0\n")
+        return super()._job_toml(telemetry).replace("[policy]\n", f"[policy]\ndiagnose_limit_s = {self.limit_s}\n")
 
 
 def corrupt_machine(seed: int) -> int:
@@ -86,10 +88,13 @@ def corrupt_machine(seed: int) -> int:
     return [place for place in range(SILENT_MACHINES) if place != VICTIM][seed % (SILENT_MACHINES - 1)]
 
 
-def play_silent(case: str, folder: Path, seed: int = 0) -> Played:
-    """Raises TimeoutError where the job does not come to what is waited for."""
+def play_silent(case: str, folder: Path, seed: int = 0, limit_s: float = BUSY_S) -> Played:
+    """limit_s: `diagnose_limit_s`, of which such a job has twice as much.
+
+    Raises TimeoutError where the job does not come to what is waited for.
+    """
     load = os.getloadavg()[0]
-    with SilentStage(case, seed, folder) as stage:
+    with SilentStage(case, seed, folder, limit_s) as stage:
         stage.start_controller()
         watch = _Watch(stage, _SILENT_LIMIT_S)
         watch.until("the first step after the tests", lambda: _diagnosed(watch.events()) and watch.stepped() >= 2)
@@ -97,10 +102,15 @@ def play_silent(case: str, folder: Path, seed: int = 0) -> Played:
         return _read(case, seed, watch.events(), names, (folder / "train" / "fault-nan").stat().st_mtime, load)
 
 
-def play(case: str, folder: Path, seed: int = 0, note: Callable[[str], None] = lambda line: None) -> Played:
-    """Raises TimeoutError where the job does not come to what is waited for."""
+def play(
+    case: str, folder: Path, seed: int = 0, note: Callable[[str], None] = lambda line: None, limit_s: float = BUSY_S
+) -> Played:  # fmt: skip
+    """limit_s: of the tests, where a machine computes wrongly.
+
+    Raises TimeoutError where the job does not come to what is waited for.
+    """
     if case in SILENT:
-        return play_silent(case, folder, seed)
+        return play_silent(case, folder, seed, limit_s)
     load = os.getloadavg()[0]
     lab: dict[str, Any] = {"machines": MACHINES, "standbys": STANDBYS, "telemetry": "scrape"}
     options = DemoOptions(fault="crash", machine=VICTIM, steps=STEPS, at_step=12, seed=seed, out=folder, **lab)
@@ -218,13 +228,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--limit", type=float, default=BUSY_S, help="diagnose_limit_s of bit-flip and wrong-product; the product's is 180")
     parser.add_argument("--out", type=Path, help="write the rows there as JSON")
     options = parser.parse_args()
     rows = []
     for seed in range(options.seeds):
         for case in options.cases.split(","):
             with tempfile.TemporaryDirectory() as folder:
-                rows.append(play(case, Path(folder) / "out", seed))
+                rows.append(play(case, Path(folder) / "out", seed, limit_s=options.limit))
             print(json.dumps(asdict(rows[-1])), flush=True)
     print(table(rows))
     if options.out is not None:

@@ -97,7 +97,16 @@ class Parallelism:
         return replace(self, data=data)
 
     def group(self, axis: str, rank: int) -> tuple[int, ...]:
-        """All ranks that differ from `rank` only on `axis`: its parallel group."""
+        """All ranks that differ from `rank` only on `axis`: its parallel group. Of "ep", those that share its experts: neighbours on the
+        data axis, `expert` at a time.
+
+        >>> Parallelism(data=4, expert=2).group("ep", 3)
+        (2, 3)
+        """
+        if axis == "ep":
+            data = self.group("dp", rank)
+            first = data.index(rank) // self.expert * self.expert
+            return data[first : first + self.expert]
         stride, size = self.stride(axis)
         base = rank - rank // stride % size * stride
         return tuple(base + k * stride for k in range(size))
@@ -161,11 +170,6 @@ class Topology:
 
     def _groups(self) -> set[tuple[int, ...]]:
         """Ranks of every parallel group; experts divide the data axis."""
-        parallelism, found = self.parallelism, set[tuple[int, ...]]()
-        for axis, _ in parallelism.axes():
-            groups = {parallelism.group(axis, rank) for rank in range(parallelism.world_size)}
-            if axis == "dp" and parallelism.expert > 1:
-                size = parallelism.expert
-                found |= {group[begin : begin + size] for group in groups for begin in range(0, len(group), size)}
-            found |= groups
-        return found
+        parallelism = self.parallelism
+        axes = [*(axis for axis, _ in parallelism.axes()), *(["ep"] if parallelism.expert > 1 else [])]
+        return {parallelism.group(axis, rank) for axis in axes for rank in range(parallelism.world_size)}

@@ -20,8 +20,8 @@ __all__ = ["HeatCell", "HeatMap", "Neighbours", "StepMap", "draw_steps"]
 _LEVELS = ((1.5, "s3", "!!"), (1.25, "s2", "!"), (1.1, "s1", "·"))
 _MOST_COLUMNS = 64
 _MOST_NEIGHBOURS = 64
-_AXES = ("tp", "cp", "pp", "dp")
-_CONTEXT = "context rank"
+_AXES = {"tp": AXES["tp"], "cp": "context rank", "pp": AXES["pp"], "dp": AXES["dp"], "ep": "expert rank"}
+_Other = tuple[int, str | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,18 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Of one rank on one axis, itself included. others: (rank, machine or None, forward, backward), the times as in HeatCell or None."""
+    """Of one rank on one axis, itself always included. others: (rank, machine or None, forward, backward), the times as in HeatCell or
+    None; undrawn: how many are not, all quicker than these."""
 
     axis: str
-    others: tuple[tuple[int, str | None, float | None, float | None], ...]
+    others: tuple[_Other, ...]
     undrawn: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepMap:
-    """rank, machine, neighbours: of the rank that was asked for. stale: the job was started again since."""
+    """rank, machine, neighbours: of the rank that was asked for; cell: the rank that reports for it. stale: the job was started again
+    since."""
 
     study: StepStudy
     maps: tuple[HeatMap, ...]
@@ -66,6 +68,7 @@ class StepMap:
     rank: int | None = None
     machine: str | None = None
     neighbours: tuple[Neighbours, ...] = ()
+    cell: int | None = None
 
 
 def draw_steps(
@@ -87,7 +90,10 @@ def draw_steps(
         return StepMap(study, maps, stale)
     known = None if stale else rank_machine.get(rank)
     machine = known or next((worker.machine for worker in study.workers if worker.rank == rank), None)
-    return StepMap(study, maps, stale, rank, machine, _neighbours(study, layout, {} if stale else rank_machine, rank, middles))
+    worker_of, groups = _places(study, layout, rank)
+    neighbours = _neighbours(worker_of, groups, {} if stale else rank_machine, rank, middles)
+    own = worker_of.get(rank)
+    return StepMap(study, maps, stale, rank, machine, neighbours, None if own is None else own.rank)
 
 
 def _draw(title: str, index: int, study: StepStudy, middle_s: float) -> HeatMap:
@@ -105,35 +111,49 @@ def _draw(title: str, index: int, study: StepStudy, middle_s: float) -> HeatMap:
     return HeatMap(title, columns, rows, len(ranks) - len(columns))
 
 
-def _neighbours(
-    study: StepStudy, layout: Parallelism | None, rank_machine: Mapping[int, str], rank: int, middles: Sequence[float]
-) -> tuple[Neighbours, ...]:
-    """By the job's layout; where that is not known, or does not fit the trace, by what the workers said of themselves."""
+def _places(
+    study: StepStudy, layout: Parallelism | None, rank: int
+) -> tuple[Mapping[int, StudiedWorker | None], Mapping[str, Sequence[int]]]:  # fmt: skip
+    """(rank to the worker that reports for it, axis to the ranks beside this one), itself included. By the job's layout; where that is not
+    known, or does not fit the trace, by what the workers said of themselves."""
     own = {worker.rank: worker for worker in study.workers}
     fits = layout is not None and rank < layout.world_size and all(_agrees(layout, worker) for worker in study.workers)
     if layout is not None and fits:
         speaker = {tuple(sorted(_worker_of(layout, worker.rank).items())): worker for worker in study.workers}
-        groups = {axis: layout.group(axis, rank) for axis, size in layout.axes() if size > 1}
-        worker_of = {other: speaker.get(tuple(sorted(_worker_of(layout, other).items()))) for group in groups.values() for other in group}
-    else:
-        here = own.get(rank)
-        if here is None:
-            return ()
-        groups = {
-            "pp": tuple(worker.rank for worker in study.workers if worker.dp_rank == here.dp_rank),
-            "dp": tuple(worker.rank for worker in study.workers if worker.stage == here.stage),
-        }
-        worker_of = {other: own.get(other) for group in groups.values() for other in group}
+        groups = {axis: layout.group(axis, rank) for axis, size in (*layout.axes(), ("ep", layout.expert)) if size > 1}
+        near = {rank, *(other for group in groups.values() for other in group)}
+        return {other: speaker.get(tuple(sorted(_worker_of(layout, other).items()))) for other in near}, groups
+    here = own.get(rank)
+    if here is None:
+        return {}, {}
+    groups = {
+        "pp": tuple(worker.rank for worker in study.workers if worker.dp_rank == here.dp_rank),
+        "dp": tuple(worker.rank for worker in study.workers if worker.stage == here.stage),
+    }
+    return own, groups
+
+
+def _neighbours(
+    worker_of: Mapping[int, StudiedWorker | None],
+    groups: Mapping[str, Sequence[int]],
+    rank_machine: Mapping[int, str],
+    rank: int,
+    middles: Sequence[float],
+) -> tuple[Neighbours, ...]:  # fmt: skip
     found = []
-    for axis in sorted(groups, key=_AXES.index):
-        others = []
-        for other in groups[axis][:_MOST_NEIGHBOURS]:
-            worker = worker_of.get(other)
-            machine = rank_machine.get(other) or (worker.machine if worker is not None else None)
-            times = (None, None) if worker is None else (worker.forward_s / middles[0], worker.backward_s / middles[1])
-            others.append((other, machine, *times))
-        found.append(Neighbours(AXES.get(axis, _CONTEXT), tuple(others), max(0, len(groups[axis]) - _MOST_NEIGHBOURS)))
+    for axis, title in ((axis, title) for axis, title in _AXES.items() if axis in groups):
+        others = [_beside(other, worker_of.get(other), rank_machine, middles) for other in groups[axis]]
+        slowest = sorted(others, key=lambda other: (other[0] != rank, -max(other[2] or 0.0, other[3] or 0.0)))
+        drawn = {other[0] for other in slowest[:_MOST_NEIGHBOURS]}
+        shown = tuple(other for other in others if other[0] in drawn)
+        found.append(Neighbours(title, shown, len(others) - len(shown)))
     return tuple(found)
+
+
+def _beside(other: int, worker: StudiedWorker | None, rank_machine: Mapping[int, str], middles: Sequence[float]) -> _Other:
+    machine = rank_machine.get(other) or (worker.machine if worker is not None else None)
+    forward, backward = (None, None) if worker is None else (worker.forward_s / middles[0], worker.backward_s / middles[1])
+    return other, machine, forward, backward
 
 
 def _worker_of(layout: Parallelism, rank: int) -> dict[str, int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import pytest
 
 from minder.act.controller.sight import StepSight
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
@@ -42,6 +45,16 @@ def test_ranks_that_wait_have_no_steps_to_show() -> None:
     sight = StepSight(watched=False)
     assert told(sight, 300, seen("waiting")) == []
     assert told(sight, 300, seen(generation=2, worker_generation=1)) == []
+
+
+@pytest.mark.parametrize("phase", ["suspended", "diagnosing", "replaying", "recovering"])
+def test_a_job_that_is_held_has_no_steps_to_show(phase: str) -> None:
+    sight = StepSight(watched=False)
+    assert told(sight, 20, seen()) == []
+    held = seen()
+    assert held.job is not None
+    held = replace(held, job=replace(held.job, phase=phase))  # type: ignore[arg-type]
+    assert told(sight, 300, held, since_s=20) == []
 
 
 def test_each_generation_has_its_own_time() -> None:

@@ -164,3 +164,11 @@ def test_a_study_that_blames_a_machine_is_in_the_ledger_before_the_machine_is_go
     for at_s, cause, blamed in ((0.0, "stage imbalance", ()), (30.0, "worker", ("m1",)), (40.0, "worker", ("m1",)), (50.0, "none", ())):
         notes.note([StepStudy(at_s, cause, "why", slowdown=1.5, blamed=blamed)], "llm", 3)
     assert written == ["stage imbalance", "worker"]
+
+
+def test_the_first_study_of_a_generation_is_in_the_ledger_whatever_the_one_before_said(tmp_path: Path) -> None:
+    written: list[tuple[int, int]] = []
+    notes = StudyNotes(tmp_path, lambda kind, payload: written.append((payload["generation"], payload["last_step"])))
+    for step, generation in ((10, 3), (20, 3), (30, 4), (40, 4)):
+        notes.note([StepStudy(float(step), "stage imbalance", "why", 8, step - 8, step, slowdown=1.5)], "llm", generation)
+    assert written == [(3, 10), (4, 30)]

@@ -167,6 +167,17 @@ def test_a_hang_that_followed_and_comes_back_there_is_tried_on_a_third_machine(r
     assert (decision.action, decision.machines) == ("trial", ("m1",))
 
 
+def test_a_hang_at_the_step_of_another_machine_that_comes_back_is_tried_on_a_third(running: PolicyContext) -> None:
+    """Two machines that stop four steps after each resume, one after the other: the first was evicted, and the second is not proven."""
+    first, second = fail("m9", 2, ago_s=120.0, sort="hang", step=77), fail("m1", 1, ago_s=60.0, sort="hang", step=77)
+    (decision,) = decide(hang("m1", 1, step=77, stepped=True), remembered(first, second), running)
+    assert (decision.action, decision.machines) == ("trial", ("m1",))
+    same = {"fingerprint": "Timeout:a"}
+    known = remembered(replace(first, **same), replace(second, **same))
+    (decision,) = decide(hang("m1", 1, step=77, stepped=True, **same), known, running)
+    assert decision.action == "restart", "the same structure on two machines is the program's"
+
+
 def standing(machine: str, rank: int) -> Verdict:
     """The whole job hangs, and the ranks of one machine stand elsewhere than the others: no evidence that evicts."""
     return Verdict(9_995.0, "job", "evict", (), "stall", 0.9, 9_990.0, sources=("hang",), failures=(fail(machine, rank, sort="hang"),))

@@ -53,6 +53,48 @@ def test_a_study_stands_for_an_hour_and_a_half_at_most(story: Any) -> None:
     assert seconds(story.account(MONDAY_S, MONDAY_S + 10 * HOUR_S)) == {"worker": 1.5, NOT_JUDGED: 8.5}
 
 
+def test_a_study_says_nothing_of_the_generation_after_it(story: Any) -> None:
+    """The slow machine was evicted after an hour, and the steps of the new generation are studied from the half hour on."""
+    story.register(MONDAY_S, first_step_s=MONDAY_S + 60.0)
+    study(story, 0.0, "worker")
+    story.ledger.append(kinds.GENERATION_STARTED, {"generation": 2}, job=story.job, time_s=MONDAY_S + HOUR_S)
+    study(story, 1.5 * HOUR_S, "none", 1.0, 0.0)
+    assert seconds(story.account(MONDAY_S, MONDAY_S + 2 * HOUR_S)) == {"worker": 1.0, NOT_JUDGED: 0.5, "not slow": 0.5}
+
+
+def test_the_first_hour_of_a_run_is_an_hour_whenever_it_began(story: Any) -> None:
+    begun_s = 0.25 * HOUR_S
+    story.register(MONDAY_S + begun_s, first_step_s=MONDAY_S + begun_s + 60.0)
+    for hour in range(4):
+        study(story, begun_s + hour * HOUR_S, "none" if hour else "worker", 1.0 if hour else 1.5)
+    ages = story.account(MONDAY_S, MONDAY_S + begun_s + 4 * HOUR_S).slow_steps.by_age
+    assert ages == {"first hour": {"worker": HOUR_S}, "1 h to 6 h": {"not slow": 3 * HOUR_S}}
+
+
+def test_a_slow_time_over_the_end_of_a_week_is_shared_and_a_week_without_a_run_is_a_row(story: Any) -> None:
+    sunday_s, later_s = 6.75 * 86_400.0, 15 * 86_400.0
+    story.register(MONDAY_S + sunday_s, first_step_s=MONDAY_S + sunday_s + 60.0)
+    for hour in range(8):
+        study(story, sunday_s + hour * HOUR_S, "none" if hour in (0, 7) else "worker", 1.5 if 0 < hour < 7 else 1.0)
+    story.end(MONDAY_S + sunday_s + 8 * HOUR_S)
+    story.register(MONDAY_S + later_s, first_step_s=MONDAY_S + later_s + 60.0)
+    story.end(MONDAY_S + later_s + HOUR_S)
+    found = story.account(MONDAY_S, MONDAY_S + 21 * 86_400.0)
+    ((_, rows),) = [table for table in slow_step_tables(found.slow_steps) if table[0] == "By week"]
+    nothing = ("-",) * (1 + len(CAUSES))
+    assert rows[1:] == [
+        ("2026-W10", "6h", "83.3%", "83.3%", "0.0%", "0.0%", "0.0%", "0.0%", "0.0%"),
+        ("2026-W11", "2h", "50.0%", "50.0%", "0.0%", "0.0%", "0.0%", "0.0%", "0.0%"),
+        ("2026-W12", "1h", *nothing, "100.0%"),
+    ]
+    story.register(MONDAY_S + 4 * 7 * 86_400.0)
+    story.end(MONDAY_S + 4 * 7 * 86_400.0 + HOUR_S)
+    found = story.account(MONDAY_S, MONDAY_S + 35 * 86_400.0)
+    ((_, rows),) = [table for table in slow_step_tables(found.slow_steps) if table[0] == "By week"]
+    assert rows[4] == ("2026-W13", "no run", *nothing, "-") and len(rows) == 6
+    assert account_json(found)["slow_steps"]["by_week"]["2026-W13"] == {}
+
+
 def test_when_is_counted_by_week_by_age_and_by_hour_of_the_day(written: Any) -> None:
     found = written.account(MONDAY_S - 7 * 86_400.0, MONDAY_S + 6 * HOUR_S).slow_steps
     tables = {title: {row[0]: row[1:] for row in rows[1:]} for title, rows in slow_step_tables(found)}

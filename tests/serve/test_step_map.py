@@ -55,8 +55,18 @@ def test_a_rank_has_neighbours_in_each_parallel_dimension() -> None:
         "pipeline stage": [(2, "m1"), (8, "m4")],
         "data-parallel rank": [(0, "m0"), (2, "m1"), (4, "m2")],
     }
+    assert steps.cell == 2 and drawn(study(), rank=3).cell == 2, "the cell of a rank is that of the worker which reports for it"
     (tensor, *_) = steps.neighbours
     assert [forward for _, _, forward, _ in tensor.others] == [pytest.approx(2.0)] * 2, "a tensor-parallel rank's times are its worker's"
+
+
+def test_ranks_that_share_experts_are_neighbours_too() -> None:
+    workers = tuple(StudiedWorker(dp, 0, dp, f"m{dp}", 0.2, 0.4, 1.0, 1.0) for dp in range(4))
+    groups = drawn(study(workers=to_json(workers), blamed=[]), 3, Parallelism(data=4, expert=2)).neighbours
+    assert {group.axis: [rank for rank, *_ in group.others] for group in groups} == {
+        "data-parallel rank": [0, 1, 2, 3],
+        "expert rank": [2, 3],
+    }
 
 
 def test_without_the_jobs_layout_the_workers_say_where_they_stand() -> None:
@@ -70,6 +80,13 @@ def test_of_many_workers_the_worst_columns_are_drawn_and_the_others_counted() ->
     workers = tuple(StudiedWorker(dp, 0, dp, f"m{dp}", 0.2 + (dp == 199), 0.4, 1.0, 1.0) for dp in range(200))
     (forward, _) = drawn(study(workers=to_json(workers), blamed=[])).maps
     assert len(forward.columns) == 64 and 199 in forward.columns and forward.undrawn == 136
+
+
+def test_of_many_neighbours_the_rank_itself_and_the_slowest_are_drawn() -> None:
+    workers = tuple(StudiedWorker(dp, 0, dp, f"m{dp}", 0.2 + (dp == 199), 0.4, 1.0, 1.0) for dp in range(200))
+    (group,) = drawn(study(workers=to_json(workers), blamed=[]), 150, Parallelism(data=200)).neighbours
+    ranks = [rank for rank, *_ in group.others]
+    assert {150, 199} <= set(ranks) and ranks == sorted(ranks) and (len(ranks), group.undrawn) == (64, 136)
 
 
 def test_a_study_of_an_earlier_generation_says_so_and_names_no_machine_of_now() -> None:

@@ -31,6 +31,7 @@ class Play:
         self.said: list[tuple[float, Suspect]] = []
         self.standing: dict[float, Standing | None] = {}
         self.accused: tuple[Suspect, ...] = ()
+        self.heard: dict[float, tuple[Suspect, ...]] = {}  # captures that other rules asked for
 
     def run(
         self, tell: Callable[[float], Mapping[str, float]], end_s: int, stands: Callable[[float], bool | None] = lambda time_s: True,
@@ -39,6 +40,7 @@ class Play:
         wanted = False
         for now_s in map(float, range(end_s)):
             statements = (CaptureFinding(now_s, "stacks", self.accused, stands(now_s)),) if wanted else ()
+            statements += tuple(CaptureFinding(now_s, "stacks", self.heard[now_s]) for _ in range(now_s in self.heard))
             events = tuple(item for at_s, item in (signals or {}).items() if at_s == now_s)
             observation = Observation(now_s, self._window(now_s, tell(now_s)), events, self.job, statements=statements)
             self.tracker.update(observation)
@@ -98,6 +100,22 @@ def test_a_capture_in_which_nobody_stands_apart_takes_nothing_back() -> None:
 
     standing = play.run(stopping, 400, stands).standing[399.0]
     assert len(play.asked) > 1 and standing is not None and told in standing.evidence
+
+
+@pytest.mark.parametrize(
+    ("heard_s", "kept"),
+    [
+        pytest.param(STOPS_S + 6.0, True, id="of this standstill, before telemetry noticed it"),
+        pytest.param(STOPS_S - 40.0, False, id="of an earlier moment, and the job moved on"),
+    ],
+)
+def test_who_stood_apart_before_the_job_was_known_to_stand_is_remembered(heard_s: float, kept: bool) -> None:
+    """Another rule asked for that capture, and those that are compared later show every rank alike."""
+    play = Play()
+    apart = Evidence("stacks", "m2", "rank 2: stopped (state T), computing")
+    play.heard[heard_s] = (Suspect(heard_s, "stacks", "machine", ("m2",), "stall", 0.97, heard_s, "page", (apart,)),)
+    standing = play.run(stopping, 200).standing[199.0]
+    assert standing is not None and standing.stood is True and (apart in standing.evidence) == kept
 
 
 def test_stacks_are_asked_for_only_once_the_job_is_quiet_and_then_ever_more_seldom() -> None:
@@ -188,6 +206,20 @@ def test_another_generation_begins_anew() -> None:
     play.tracker.update(observation)
     play.rule.observe(observation)
     assert play.rule.standing is None
+
+
+def test_what_stacks_showed_of_the_generation_before_is_not_said_of_the_next() -> None:
+    play = Play()
+    apart = Evidence("stacks", "m2", "rank 2: stopped (state T), computing")
+    play.heard[STOPS_S - 2.0] = (Suspect(STOPS_S, "stacks", "machine", ("m2",), "stall", 0.97, STOPS_S, "page", (apart,)),)
+
+    def stop_in_the_next(time_s: float) -> Mapping[str, float]:
+        if time_s == STOPS_S - 1.0:
+            play.job = replace(play.job, generation=2)
+        return stopping(time_s)
+
+    standing = play.run(stop_in_the_next, 200).standing[199.0]
+    assert standing is not None and standing.stood is True and apart not in standing.evidence
 
 
 @pytest.mark.parametrize(("had_steps", "phase"), [(True, "starting"), (False, "starting"), (True, "running")])

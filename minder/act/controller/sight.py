@@ -49,6 +49,8 @@ class StepSight:
             self._since_s = monotonic_s
         if math.isfinite(step):
             return self._clear(step)
+        if observation.job is not None and observation.job.phase not in ("starting", "running"):
+            self._since_s = math.nan  # its ranks were ended, to be tested or to be placed anew: no step is due
         if self.trouble or not monotonic_s - self._since_s >= _SAID_AFTER_S:
             return ""
         self.trouble = self._describe()

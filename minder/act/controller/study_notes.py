@@ -1,7 +1,8 @@
 """What the what-if analysis said of the job's steps, kept for people: `whatif.json` for the job's page, a line in the ledger for reports.
 
 The ledger gets one when the cause changes, at most once a minute, and one an hour while it stays: a year of a job is some thousand lines.
-A change to a study that blames a machine is written at once: that machine may be gone within the minute, and the reason with it.
+A change to a study that blames a machine is written at once: that machine may be gone within the minute, and the reason with it. So is the
+first study of a generation: what was written of the one before says nothing of it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class StudyNotes:
 
     def __init__(self, folder: Path, note_down: Callable[[str, dict[str, Any]], None]) -> None:
         self._path, self._note_down = folder / FILE, note_down
-        self._cause, self._noted_s = "", -math.inf
+        self._cause, self._noted_s, self._generation = "", -math.inf, -1
 
     def note(self, studies: Sequence[StepStudy], job: str, generation: int) -> None:
         """Raises OSError where the file cannot be written; the ledger has its line all the same."""
@@ -38,8 +39,8 @@ class StudyNotes:
             since_s = study.time_s - self._noted_s
             changed = study.cause != self._cause
             wait_s = (0.0 if study.blamed else _SOONEST_S) if changed else _EVERY_S
-            if not 0.0 <= since_s < wait_s:
-                self._cause, self._noted_s = study.cause, study.time_s
+            if generation != self._generation or not 0.0 <= since_s < wait_s:
+                self._cause, self._noted_s, self._generation = study.cause, study.time_s, generation
                 self._note_down(kinds.STEP_STUDY, {"generation": generation, **_short(study)})
         for study in studies[-1:]:
             replace_private(self._path, json.dumps({"job": job, "generation": generation, **to_json(study)}))

@@ -12,7 +12,7 @@ order) is taken as it is. For every other failure the memory of the same code ve
 | its fingerprint, on another machine | the program's | program |
 | the same rank failed the same way on another machine | the program's: it follows the rank | program |
 | the same step, made after a resume, though the machine accused then was exchanged | the program's or the data's | program |
-| as the second row, a hang, and it comes back on that machine | two bad machines in turn, or the program's | unknown, seen before |
+| as one of the last two, a hang, and it comes back on that machine | two bad machines in turn, or the program's | unknown, seen before |
 | the same machine failed the same way with other ranks, twice or after a trial | the machine's: it stays with the machine | machine |
 | one rank's own gradient is not finite | unknown: a second look is needed | nan |
 | the same machine failed with the same ranks | unknown: a second look is needed | unknown, seen before |
@@ -144,7 +144,7 @@ def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> B
     for failure in verdict.failures:
         past = [item for item in history.failures if _counts(item, failure, context)]
         program = _program(failure, past, history, context)
-        if program and _hangs_again(failure, past, program):
+        if program and _hangs_again(failure, past):
             say = f"unknown: {program[0]}, and {failure.machine} hangs again: the program's, or two bad machines in turn"
             return Blame("unknown", (failure.machine,), say, seen=1)
         if program:
@@ -201,12 +201,12 @@ def _program(failure: Failure, past: Sequence[Failure], history: History, contex
     return None
 
 
-def _hangs_again(failure: Failure, past: Sequence[Failure], program: tuple[str, str]) -> bool:
-    """A hang that followed the rank to a machine, and comes back there: two bad machines in turn look the same as the program until a
-    third one runs the rank. The same fingerprint, and the same step, leave no such doubt."""
-    here = _here(past, failure)
-    followed = program[1] == FOLLOWS and not any(item.fingerprint == failure.fingerprint != "" for item in past)
-    return failure.sort == "hang" and followed and bool(here)
+def _hangs_again(failure: Failure, past: Sequence[Failure]) -> bool:
+    """A hang that speaks for the program, since another machine hung before with the same rank or at the same step, and comes back on this
+    one: two bad machines in turn look the same as the program until a third one runs the rank. A machine that hangs so long after each
+    resume does so at the same step. The same fingerprint leaves no such doubt."""
+    same = any(item.fingerprint == failure.fingerprint != "" for item in past)
+    return failure.sort == "hang" and not same and bool(_here(past, failure))
 
 
 def _placed_alike(past: Iterable[Failure], failure: Failure, context: PolicyContext) -> list[Failure]:

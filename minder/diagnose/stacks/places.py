@@ -78,22 +78,12 @@ class Places:
             if axis != "ep" and parallelism.coordinates(rank).get(axis):
                 continue  # not the first of its group
             try:
-                ranks = _expert_group(self.topology, rank) if axis == "ep" else parallelism.group(axis, rank)
+                ranks = parallelism.group(axis, rank) if axis != "ep" or parallelism.expert > 1 else ()
             except BadInputError:
                 return ()
             if ranks and ranks[0] == rank:
                 groups.setdefault(self.topology.machines_of([r for r in ranks if r in self.topology.rank_machine]))
         return tuple(groups)
-
-
-def _expert_group(topology: Topology, rank: int) -> tuple[int, ...]:
-    """Ranks that share the experts: neighbours on the data axis, `expert` at a time."""
-    size = topology.parallelism.expert
-    if size < 2:
-        return ()
-    data = topology.parallelism.group("dp", rank)
-    first = data.index(rank) // size * size
-    return data[first : first + size]
 
 
 def topology_of(job: JobView, parallelism: Parallelism | None) -> Topology | None:

@@ -37,7 +37,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import CaptureFinding, Evidence, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
 
-__all__ = ["PASSES_S", "Answer", "CapturesRule", "Looks", "passes"]
+__all__ = ["NOTICED_S", "PASSES_S", "Answer", "CapturesRule", "Looks", "passes"]
 
 _JobState = Literal["stands", "works", "unknown", "no telemetry"]
 _PATIENCE_S, _LIVE_PATIENCE_S = 30.0, 15.0
@@ -48,7 +48,7 @@ _LOOKS_S = (
     120.0,
     300.0,
 )  # after a stall's limit: when processes are looked at, as long as no machine is named
-_NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took the capture
+NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took the capture
 _HOLD_S = 300.0  # what a capture said of a job that does not stand is of no use later
 PASSES_S = 300.0  # an undeclared checkpoint, evaluation or preparation of data is given so long
 _STEPPED_S = 5.0  # steps are reported with a delay, and clocks differ
@@ -110,9 +110,9 @@ class CapturesRule:
         stepped_s = -math.inf if math.isnan(self._tracker.steps.advanced_s) else self._tracker.steps.advanced_s
         moved = max(stepped_s, self._signalled_s) > statement.time_s + _STEPPED_S
         age_s = observation.now_s - statement.time_s
-        if (moved or (state == "works" and age_s > _NOTICED_S)) and not self._is_slow(observation.now_s):
+        if (moved or (state == "works" and age_s > NOTICED_S)) and not self._is_slow(observation.now_s):
             return False
-        if statement.time_s < self._stands_since_s(observation) - _NOTICED_S:
+        if statement.time_s < self._stands_since_s(observation) - NOTICED_S:
             return False
         return state == "stands" or age_s <= self._hold_s
 

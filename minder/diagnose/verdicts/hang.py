@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.captures import PASSES_S, passes
+from minder.diagnose.verdicts.captures import NOTICED_S, PASSES_S, passes
 from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
 
@@ -64,7 +64,9 @@ class HangRule:
     def __init__(self, tracker: JobTracker) -> None:
         self._tracker = tracker
         self._asked_s = math.inf  # when stacks were first asked for in this stretch
-        self._said: tuple[Evidence, ...] = ()  # by the newest stacks
+        self._said: tuple[Evidence, ...] = ()  # by the newest stacks in which a rank stood apart
+        self._said_s = -math.inf
+        self._generation: int | None = None
         self._passes = False
         self._since_s = math.nan
         self._seen_s = math.nan
@@ -73,7 +75,8 @@ class HangRule:
     def observe(self, observation: Observation) -> RuleResult:
         since_s = self._tracker.still_since_s(observation)
         if since_s is None or since_s != self._since_s:
-            self._asked_s, self._said, self._passes, self._seen_s = math.inf, (), False, math.nan
+            self._asked_s, self._passes, self._seen_s = math.inf, False, math.nan
+        self._forget(since_s, observation)
         self._since_s = math.nan if since_s is None else since_s
         self._hear(observation.statements)
         self.standing = None if since_s is None else self._standing(since_s, observation)
@@ -94,11 +97,21 @@ class HangRule:
         evidence = (Evidence("progress", None, message, since_s=since_s), *self._said[:_SHOWN])
         return (Suspect(now_s, self.name, "job", (), "stall", 0.5, since_s, "page", evidence),)
 
+    def _forget(self, since_s: float | None, observation: Observation) -> None:
+        """What stacks showed of another standstill, or of another generation. They may have been taken before telemetry, a mean over some
+        seconds, noticed that the job stands, and are heard before it is known to."""
+        generation = None if observation.job is None else observation.job.generation
+        other = since_s is not None and since_s != self._since_s and self._said_s < since_s - NOTICED_S
+        if other or generation != self._generation:
+            self._said, self._said_s = (), -math.inf
+        self._generation = generation
+
     def _hear(self, statements: Sequence[CaptureFinding]) -> None:
         """A capture in which no rank stands apart takes nothing back of what another one of the same stretch showed."""
         for statement in statements:
             if statement.source in ("look", "stacks"):
-                self._said = tuple(item for suspect in statement.suspects for item in suspect.evidence) or self._said
+                said = tuple(item for suspect in statement.suspects for item in suspect.evidence)
+                self._said, self._said_s = (said, statement.time_s) if said else (self._said, self._said_s)
             if statement.source == "stacks":
                 self._passes = any(passes(suspect) for suspect in statement.suspects)
 

@@ -1,8 +1,8 @@
 """The straggler study's questions about a site's own jobs: how often are steps slow, when, and why (arXiv 2505.05713; pure).
 
-The answers come from the what-if studies in the ledger: each stands for the time until the next one, an hour and a half at most. Time in
-which a job ran and no study stands, or one that could not be judged or trusted, is "not judged": it is neither slow nor healthy, and every
-share of slow time is of the judged time.
+The answers come from the what-if studies in the ledger: each stands for the time until the next one, an hour and a half at most, and never
+beyond the generation that it studied: the job's machines may be others after a restart. Time in which a job ran and no study stands, or one
+that could not be judged or trusted, is "not judged": it is neither slow nor healthy, and every share of slow time is of the judged time.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from minder.model.history import LedgerEvent
 from minder.offline.reliability.runs import Run
 from minder.offline.reliability.stretches import Span
 from minder.record.incidents import kinds
 
-__all__ = ["AGES", "CAUSES", "NOT_JUDGED", "SlowSteps", "add_up", "count_slow_steps", "is_mostly_slow"]
+__all__ = ["AGES", "CAUSES", "NOT_JUDGED", "SlowSteps", "add_up", "count_slow_steps", "is_mostly_slow", "weeks_between"]
 
 STEADY, NOT_JUDGED, NO_CAUSE = "not slow", "not judged", "no single cause"
 CAUSES = ("worker", "stage imbalance", "sequence imbalance", "communication", NO_CAUSE)
@@ -54,19 +54,20 @@ class SlowSteps:
 
     def add(self, span: Span, word: str, begun_s: float, waste: float) -> None:
         """One stretch of one run. begun_s: when the run began; waste: 0 to 1."""
-        for begin_s, end_s in _by_hours(span):
+        for begin_s, end_s in _pieces(span, begun_s):
             seconds, moment = end_s - begin_s, datetime.fromtimestamp(begin_s, UTC)
-            year, week, _ = moment.isocalendar()
             age = next(name for name, limit_s in AGES if begin_s - begun_s < limit_s)
             tables = (self.seconds, self.by_hour.setdefault(moment.hour, {}), self.by_age.setdefault(age, {}))
-            for table in (*tables, self.by_week.setdefault(f"{year}-W{week:02d}", {})):
+            for table in (*tables, self.by_week.setdefault(_week(moment), {})):
                 table[word] = table.get(word, 0.0) + seconds
             self.wasted_s += waste * seconds
 
 
 def count_slow_steps(job: str, events: Iterable[LedgerEvent], runs: Sequence[Run], period: Span) -> SlowSteps:
     """Of one job. events: its own, in ledger order. Of a job whose runs are not recorded only the studied time counts."""
+    events = list(events)
     studies = [event for event in events if event.kind == kinds.STEP_STUDY]
+    starts_s = sorted(event.time_s for event in events if event.kind == kinds.GENERATION_STARTED)
     spans = [(run.begin_s, run.begin_s, run.end_s) for run in runs]
     if not runs and studies:
         spans = [(studies[0].time_s, studies[0].time_s, studies[-1].time_s + _STANDS_S)]
@@ -77,7 +78,8 @@ def count_slow_steps(job: str, events: Iterable[LedgerEvent], runs: Sequence[Run
         ends = [*(item.time_s for item in own), end_s][1:]
         for event, following in zip(own, ends, strict=True):
             word, waste = _read(event.payload)
-            stands_s = min(following, event.time_s + _STANDS_S)
+            restart_s = next((start_s for start_s in starts_s if start_s > event.time_s), math.inf)
+            stands_s = min(following, event.time_s + _STANDS_S, restart_s)
             found.add(_clip((at_s, event.time_s), period), NOT_JUDGED, begun_s, 0.0)
             found.add(_clip((event.time_s, stands_s), period), word, begun_s, waste)
             at_s = stands_s
@@ -130,9 +132,31 @@ def _clip(span: Span, period: Span) -> Span:
     return begin_s, max(begin_s, min(span[1], period[1]))
 
 
-def _by_hours(span: Span) -> Iterable[Span]:
+def _pieces(span: Span, begun_s: float) -> Iterable[Span]:
+    """The span, cut at each full hour, and so at each week, and where the run comes to another age."""
     begin_s, end_s = span
+    ages_s = [begun_s + limit_s for _, limit_s in AGES]
     while begin_s < end_s:
-        next_s = min(end_s, (math.floor(begin_s / _HOUR_S) + 1) * _HOUR_S)
+        hour_s = (math.floor(begin_s / _HOUR_S) + 1) * _HOUR_S
+        next_s = min(end_s, hour_s, *(age_s for age_s in ages_s if age_s > begin_s))
         yield begin_s, next_s
         begin_s = next_s
+
+
+def _week(moment: date) -> str:
+    year, week, _ = moment.isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+def weeks_between(weeks: Iterable[str]) -> list[str]:
+    """All weeks from the first to the last of these: one in which no job ran is a row as well.
+
+    >>> weeks_between(["2027-W01", "2026-W52"])
+    ['2026-W52', '2026-W53', '2027-W01']
+    """
+    known = sorted(weeks)
+    found = known[:1]
+    while found and found[-1] < known[-1]:
+        year, _, week = found[-1].partition("-W")
+        found.append(_week(date.fromisocalendar(int(year), int(week), 1) + timedelta(days=7)))
+    return found

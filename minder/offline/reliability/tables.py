@@ -7,7 +7,7 @@ from typing import Any
 
 from minder.model.clock import format_time
 from minder.offline.reliability.account import Account, IncidentLoss, JobAccount
-from minder.offline.reliability.slow_steps import AGES, CAUSES, NOT_JUDGED, SlowSteps, is_mostly_slow
+from minder.offline.reliability.slow_steps import AGES, CAUSES, NOT_JUDGED, SlowSteps, is_mostly_slow, weeks_between
 from minder.offline.reliability.stretches import PHASES
 from minder.record.api.track_record import DEFINITIONS
 from minder.record.incidents.spans import format_span
@@ -46,7 +46,7 @@ def _slow_steps_json(found: SlowSteps) -> dict[str, Any]:
     return {
         "seconds": dict(found.seconds),
         "wasted_s": found.wasted_s,
-        "by_week": {week: dict(seconds) for week, seconds in sorted(found.by_week.items())},
+        "by_week": {week: dict(found.by_week.get(week, {})) for week in weeks_between(found.by_week)},
         "by_hour": {str(hour): dict(seconds) for hour, seconds in sorted(found.by_hour.items())},
         "by_age": {age: dict(found.by_age[age]) for age, _ in AGES if age in found.by_age},
         "by_job": {job: dict(seconds) for job, seconds in sorted(found.jobs.items())},
@@ -75,7 +75,7 @@ def describe_slow_steps(found: SlowSteps) -> str:
 def slow_step_tables(found: SlowSteps) -> list[tuple[str, Rows]]:
     """A title and a table each: by week, by the run's age, by hour of the day, by job."""
     parts: list[tuple[str, str, list[tuple[str, Mapping[str, float]]]]] = [
-        ("By week", "week", sorted(found.by_week.items())),
+        ("By week", "week", [(week, found.by_week.get(week, {})) for week in weeks_between(found.by_week)]),
         ("By the run's age", "age", [(age, found.by_age[age]) for age, _ in AGES if age in found.by_age]),
         ("By hour of the day (UTC)", "hour", [(f"{hour:02d}", found.by_hour[hour]) for hour in sorted(found.by_hour)]),
         ("By job", "job", sorted(found.jobs.items())),
@@ -91,7 +91,7 @@ def _slow_rows(first: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> R
         judged_s = whole_s - missing_s
         slow_s = sum(seconds.get(cause, 0.0) for cause in CAUSES)
         shares = [_share(slow_s, judged_s), *(_share(seconds.get(cause, 0.0), judged_s) for cause in CAUSES)]
-        found.append((name, format_span(whole_s), *shares, _share(missing_s, whole_s)))
+        found.append((name, format_span(whole_s) if whole_s else "no run", *shares, _share(missing_s, whole_s)))
     return found
 
 
