@@ -142,6 +142,22 @@ def test_only_work_that_lasts_after_a_rest_is_a_start() -> None:
     assert not _picks_up(peers_that_spin, [0.5] * 40 + [1.0] * 40)
 
 
+def _harm_when_all_spin(usual_duty: float) -> float:
+    """0..1: how much the training counts as harmed, 100 s after the duty cycle of all has risen to 1; power goes on as it was."""
+    traits = TraitTable(("gpu_power_draw_watts", "gpu_duty_cycle_ratio"))
+    phases = one_stage(Phases, (), traits.metrics)
+    for row, duty in enumerate([usual_duty] * 60 + [1.0] * 20):
+        center_K = traits.scale(np.array([[130.0], [duty]], dtype=np.float32))[:, 0]
+        phase = phases.follow_phase(traits, 5.0 * row, center_K, (5.0, 5.0))
+        phases.learn_common(center_K, 5.0, phase)
+    return phase.harm
+
+
+def test_machines_that_come_to_spin_out_of_work_wait_and_out_of_a_rest_have_begun() -> None:
+    assert _harm_when_all_spin(0.6) > 0.25
+    assert _harm_when_all_spin(0.03) == 0.0
+
+
 def moving_rows(levels: list[float], interval_s: float) -> list[int]:
     """Rows in which the common level of power is said to be on its way."""
     traits = TraitTable(("gpu_power_draw_watts",))

@@ -51,6 +51,7 @@ class PhasesNumbers:
     rest_graphics: float
     rest_power: float
     rest_sm: float
+    rested: float
     felt: float
     plainly_felt: float
     hiccup_s: float
@@ -274,7 +275,8 @@ class Phases(Stage):
             size_K = np.abs(z_K)
             if len(z_K) and size_K.max() > _N.counts_z:
                 effect = max(effect, _certainty(size_K))
-                harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
+                rested_K = getattr(self.state, shift)[watched_K] > _N.rested  # who spins has worked before; so far up it had rested
+                harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, np.where(rested_K, 0.0, size_K))))
         return effect, harm
 
     def learn_common(self, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
