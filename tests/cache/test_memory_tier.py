@@ -315,6 +315,26 @@ def test_only_a_step_that_nothing_else_has_is_waited_for_on_its_way_to_the_disk(
     goes_on.set()
 
 
+def test_an_optimiser_gets_its_state_while_bodies_are_read(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint import recovering
+
+    saved, checkpoints = _state(1, steps=3), Checkpointer("memory")
+    checkpoints.save(3, saved)
+    assert checkpoints.wait() is None
+    fresh, has_state, at_check = _state(2), threading.Event(), []
+    fresh["optimizer"].register_step_post_hook(lambda *unused: has_state.set())
+    check = recovering.wrong_chunk
+
+    def check_late(*arguments: Any) -> int | None:
+        at_check.append(has_state.wait(5.0))
+        return check(*arguments)
+
+    monkeypatch.setattr(recovering, "wrong_chunk", check_late)
+    assert Checkpointer("memory").load_latest(fresh) == 3
+    assert at_check == [True]
+    assert str(fresh["optimizer"].state_dict()) == str(saved["optimizer"].state_dict())
+
+
 def test_the_beginning_of_a_job_loads_nothing(cache: Running) -> None:
     assert Checkpointer("memory").load_latest(_state(1)) is None
 

@@ -165,13 +165,16 @@ class MemoryTier:
     def load_latest(self, state: dict[str, Any]) -> int | None:
         """See Checkpointer."""
         self.wait()
-        found = self._recovery.find()
+
+        def prepare() -> None:
+            for value in state.values():
+                if isinstance(value, torch.optim.Optimizer):
+                    optimizer_state.materialise(value)
+
+        found = self._recovery.find(prepare)
         if found is None:
             return None
         record, body = found
-        for value in state.values():
-            if isinstance(value, torch.optim.Optimizer):
-                optimizer_state.materialise(value)
         values, pieces, random = unpack_values(record.values)
         with torch.no_grad():
             put_together(values, pieces, body, state)
