@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,16 @@ def test_an_optimisers_step_waits_for_the_copy_and_the_forward_does_not(cache: R
     fresh = _state(2)
     Checkpointer("memory").load_latest(fresh)
     assert torch.equal(fresh["model"][0].weight, before)
+
+
+def test_an_optimisers_step_does_not_pay_for_the_map_of_a_save_that_is_done(cache: Running) -> None:
+    state, checkpoints = _state(1, steps=1), Checkpointer("memory")
+    checkpoints.save(1, state)
+    assert checkpoints.wait() is None
+    end_s = time.monotonic() + 5.0
+    while (is_mapped := str(cache.settings.folder) in Path("/proc/self/maps").read_text()) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not is_mapped
 
 
 def test_a_state_that_changes_behind_the_copys_back_is_not_saved(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:

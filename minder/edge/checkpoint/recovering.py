@@ -203,7 +203,7 @@ def _beside(work: Callable[[], T], meanwhile: Callable[[], None]) -> T:
     def run() -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised again, in the caller
             outcome.set_exception(error)
 
     threading.Thread(target=run, name="minder-fetch", daemon=True).start()
