@@ -106,7 +106,7 @@ class MemoryTier:
         self._copying, self._summing = _Lane("minder-copy"), _Lane("minder-sum")
         self._committing, self._asking = _Lane("minder-commit"), _Lane("minder-ask")
         self._in_flight: deque[threading.Event] = deque()
-        self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
+        self._bodies: deque[tuple[int, threading.Event]] = deque()  # those in flight that take memory, and their steps
         self._said = ""
         self._left_out = False
         self._silent_until_s = 0.0
@@ -141,7 +141,7 @@ class MemoryTier:
             return
         self._left_out = False
         self._in_flight.append(done)
-        self._bodies.append(done)
+        self._bodies.append((step, done))
         self._copying.run(lambda: self._copy(name, copy_out, done))
 
     def wait(self) -> CheckpointError | None:
@@ -259,7 +259,7 @@ class MemoryTier:
         """Until at most so many bodies are in flight. Once a save was left out, later ones do not wait before they may go on."""
         end_s = time.monotonic() + (0.0 if self._left_out else _LONGEST_WAIT_S)
         while len(self._bodies) > most:
-            if not self._bodies[0].wait(max(0.0, end_s - time.monotonic())):
+            if not self._bodies[0][1].wait(max(0.0, end_s - time.monotonic())):
                 raise CheckpointError("two earlier saves are still in flight")
             self._bodies.popleft()
         while self._in_flight and self._in_flight[0].is_set():
@@ -277,22 +277,27 @@ class MemoryTier:
         would hold up the commits of all ranks. A body that is begun meanwhile asks for itself."""
         begun, body_bytes = self._begun, self._body_bytes
         with contextlib.suppress(CheckpointError):  # the save itself asks, and says why
-            self._granted = (begun if self._quick_cache.make_room(self._ranks.rank, body_bytes) else -1, body_bytes)
+            is_granted = self._quick_cache.make_room(self._ranks.rank, body_bytes, self._open_steps())
+            self._granted = (begun if is_granted else -1, body_bytes)
 
     def _ask_room(self, body_bytes: int) -> bool:
         """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
         if not self._has_room:
-            self._has_room = self._cache.make_room(self._ranks.rank, body_bytes)
+            self._has_room = self._cache.make_room(self._ranks.rank, body_bytes, self._open_steps())
             return self._has_room
         if time.monotonic() < self._silent_until_s:
             raise CheckpointError(f"the checkpoint cache at {self._cache.path} did not answer lately")
         begun_s = time.monotonic()
         try:
-            return self._quick_cache.make_room(self._ranks.rank, body_bytes)
+            return self._quick_cache.make_room(self._ranks.rank, body_bytes, self._open_steps())
         except CheckpointError:
             if time.monotonic() - begun_s > _LONGEST_WAIT_S / 2:  # it hangs; one that is just gone is asked again at the next step
                 self._silent_until_s = time.monotonic() + _SILENCE_S
             raise
+
+    def _open_steps(self) -> list[int]:
+        """Those of which it is not known yet whether they are committed."""
+        return [step for step, done in tuple(self._bodies) if not done.is_set()]
 
     def _complete(
         self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None, keeper: int | None, sums: list[int]
