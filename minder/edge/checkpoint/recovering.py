@@ -199,16 +199,16 @@ class Recovery:
 def _beside(work: Callable[[], T], meanwhile: Callable[[], None]) -> T:
     """The result of `work`, which a thread does: a daemon, since a peer that hangs must not keep a process that a signal ends."""
     outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised again, in the caller
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="minder-fetch", daemon=True).start()
+    threading.Thread(target=_settle, args=(outcome, work), name="minder-fetch", daemon=True).start()
     meanwhile()
     return outcome.result()
+
+
+def _settle(outcome: Future[T], work: Callable[[], T]) -> None:
+    try:
+        outcome.set_result(work())
+    except Exception as error:  # noqa: BLE001 - it is raised again, in the thread that waits
+        outcome.set_exception(error)
 
 
 def as_tensor(body: mmap.mmap | None) -> torch.Tensor:
