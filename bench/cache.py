@@ -7,8 +7,9 @@
 wait: ranks with a real cache each (two machines of a job on this one), state of 10 and 100 MB a rank on 6 ranks and of 1 GB on 2. A step
 is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. A save that was
 left out since two before it were in flight is counted apart, and is no part of the waits. Beside it, in the same job,
-torch.distributed.checkpoint into a shared folder at every step, asynchronously and not. restore: 1 GiB of one rank from its own memory,
-from a peer's, from a local disk and from a store (a folder that a peer's cache has on its disk). Prints JSON.
+torch.distributed.checkpoint into a shared folder at every step, asynchronously and not. The mean wait is taken apart: computing, waiting
+for a processor that is free, and the rest, which is for earlier saves and for others' answers. restore: `load_latest` of a new process, a
+model and its optimiser's momentum of 1 GiB together, from its own memory, a peer's, a local disk and a peer's disk. Prints JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import mmap
 import os
 import resource
 import shutil
@@ -25,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,7 @@ import torch.distributed.checkpoint as dcp
 
 from minder import Checkpointer
 from minder.edge.cache.client import SOCKET_VARIABLE, CacheClient
-from minder.edge.cache.folder import read_record
-from minder.edge.cache.members import Member
-from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
 from minder.edge.checkpoint.memory_tier import MemoryTier
-from minder.edge.checkpoint.shards import copy_all, idle_cores
 
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30
@@ -113,35 +111,49 @@ def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, way: 
     room = f"{5 * size_bytes * (ranks if way in ALIKE else 1) + 2**26}"
     with Caches(1 if way in ALIKE else ranks, room) as caches, tempfile.TemporaryDirectory() as folder:
         started_cpu_s = caches.cpu_s()
-        children = [_fork(rank, ranks, size_bytes, caches, Path(folder), (options.steps, step_s), way) for rank in range(ranks)]
-        if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
-            raise SystemExit("a rank failed: see above")
-        seen = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
+        run = partial(_save_steps, (ranks, size_bytes), caches, Path(folder), (options.steps, step_s), way)
+        seen = _run_all([partial(run, rank) for rank in range(ranks)], Path(folder))
         cache_cpu_s = caches.cpu_s() - started_cpu_s
         most_bytes = max(each["held_bytes"] for each in seen)
     waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:] if wait is not None)
     left_out = sum(each["waits_s"].count(None) for each in seen)
+    parts_s = {part: sum(each["parts_s"][part] for each in seen) for part in seen[0]["parts_s"]}
     gigabytes = size_bytes * (ranks * options.steps - left_out) / 1e9
     return {
         "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "way": way, "step_s": step_s, "saves": ranks * options.steps - left_out,
         "left_out": left_out, "errors": sorted({each["error"] for each in seen} - {""}),
         "wait_median_ms": _ms(statistics.median(waits_s)) if waits_s else None,
         "wait_p99_ms": _ms(waits_s[int(0.99 * (len(waits_s) - 1))]) if waits_s else None,
+        "wait_mean_ms": {part: _ms(seconds / len(waits_s)) if waits_s else None for part, seconds in parts_s.items()},
         "cpu_s_per_gb_ranks": round(sum(each["cpu_s"] for each in seen) / gigabytes, 3),
         "cpu_s_per_gb_caches": round(cache_cpu_s / gigabytes, 3), "most_mb_in_a_cache": round(most_bytes / 1e6),
     }  # fmt: skip
 
 
-def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, pace: tuple[int, float], way: str) -> int:
+def _save_steps(case: tuple[int, int], caches: Caches, folder: Path, pace: tuple[int, float], way: str, rank: int) -> dict[str, Any]:
+    """One rank's part. case: how many ranks, and the bytes of each."""
+    own = caches.folder(0 if way in ALIKE else rank)
+    os.environ[SOCKET_VARIABLE] = str(own / "socket")
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=case[0])
+    return _train(0 if way in ALIKE else rank, case[1], pace, _saver(way, folder), own)
+
+
+def _run_all(works: list[Callable[[], dict[str, Any]]], folder: Path) -> list[dict[str, Any]]:
+    """What each returns, in a process of its own."""
+    children = [_fork(work, folder / f"{rank}.json") for rank, work in enumerate(works)]
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    if any(statuses):
+        raise SystemExit("a rank failed: see above")
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(works))]
+
+
+def _fork(work: Callable[[], dict[str, Any]], into: Path) -> int:
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        own = caches.folder(0 if way in ALIKE else rank)
-        os.environ[SOCKET_VARIABLE] = str(own / "socket")
-        dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
-        (folder / f"{rank}.json").write_text(json.dumps(_train(0 if way in ALIKE else rank, size_bytes, pace, _saver(way, folder), own)))
+        into.write_text(json.dumps(work()))
         status = 0
     finally:
         if status:
@@ -196,31 +208,49 @@ def _saver(way: str, folder: Path) -> Any:
 
 
 def _train(rank: int, size_bytes: int, pace: tuple[int, float], checkpoints: Any, own: Path) -> dict[str, Any]:
-    """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent. pace: how many
-    steps, and the seconds of one; own: the folder of its cache. A wait is None where the save was left out."""
+    """pace: how many steps, and the seconds of one; own: the folder of its cache. A wait is None where the save was left out."""
     steps, step_s = pace
-    parameters = [torch.nn.Parameter(torch.full((size_bytes // 80,), float(rank))) for _ in range(10)]
-    optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
-    for parameter in parameters:
-        parameter.grad = torch.ones_like(parameter)
+    model, optimizer = _sgd(rank, size_bytes)
     optimizer.step()
-    model = torch.nn.ParameterList(parameters)
     waits_s, cpu_s, held_bytes = [], 0.0, 0
+    parts_s = {"computing": 0.0, "in the queue for a processor": 0.0, "all": 0.0}
     for step in range(1, steps + 1):
         dist.barrier()
         before_s = _cpu_s()
-        begin_s = time.perf_counter()
+        watch = _Watch()
         is_saved = checkpoints.save(step, {"model": model, "optimizer": optimizer})
-        saved_s = time.perf_counter()
+        watch.stop()
         time.sleep(step_s)  # forward and backward
-        gate_s = time.perf_counter()
+        watch.go_on()
         for hook in optimizer._optimizer_step_pre_hooks.values():
             hook(optimizer, (), {})
-        waits_s.append(saved_s - begin_s + time.perf_counter() - gate_s if is_saved else None)
+        watch.stop()
+        waits_s.append(watch.seconds["all"] if is_saved else None)
+        if is_saved and step > _SKIPPED:
+            parts_s = {part: seconds + watch.seconds[part] for part, seconds in parts_s.items()}
         cpu_s += _cpu_s() - before_s
         optimizer.step()
         held_bytes = max(held_bytes, _held_bytes(own))
-    return {"waits_s": waits_s, "cpu_s": cpu_s, "error": checkpoints.wait(), "held_bytes": held_bytes}
+    return {"waits_s": waits_s, "parts_s": parts_s, "cpu_s": cpu_s, "error": checkpoints.wait(), "held_bytes": held_bytes}
+
+
+class _Watch:
+    """What the calling thread's time goes to, from its start to `stop`, and again from `go_on` on."""
+
+    def __init__(self) -> None:
+        self.seconds = {"all": 0.0, "computing": 0.0, "in the queue for a processor": 0.0}
+        self.go_on()
+
+    def go_on(self) -> None:
+        self._begin = self._now()
+
+    def stop(self) -> None:
+        for part, now_s, begin_s in zip(self.seconds, self._now(), self._begin, strict=True):
+            self.seconds[part] += now_s - begin_s
+
+    def _now(self) -> tuple[float, float, float]:
+        queued_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+        return time.perf_counter(), time.thread_time(), queued_ns / 1e9
 
 
 def _held_bytes(folder: Path) -> int:
@@ -233,77 +263,86 @@ def _held_bytes(folder: Path) -> int:
 
 
 def measure_restore(options: argparse.Namespace) -> dict[str, Any]:
-    disk = Path(tempfile.mkdtemp(prefix="minder-bench-", dir=options.disk))
-    store = Path(tempfile.mkdtemp(prefix="minder-bench-", dir=options.disk))
-    name, found = RecordName(1, 1, 0), {}
+    """Two machines of one rank each; the first rank's shard is 1 GiB, the other's small. Saved once, and loaded by new processes from one
+    place after the other: what was nearer is lost before each."""
+    found: dict[str, Any] = {}
+    disks = [Path(tempfile.mkdtemp(prefix="minder-bench-", dir=options.disk)) for _ in range(2)]
     try:
-        with Caches(2, "3G") as caches:
-            caches.client(0).join(Member(0, 1, 2, caches.urls[1], "bench"))
-            caches.client(1).join(Member(1, 1, 2, caches.urls[0], "bench", flush_dir=str(store)))
-            _write(caches.folder(0), name)
-            found["own memory"] = _timed(lambda: _load(caches.folder(0), name, is_checked=False))
-            if why := caches.client(0).keep(name, 300.0):
-                raise SystemExit(why)
-            _forget(caches, 0, name)
-            before_s = caches.cpu_s()
-            found["peer memory"] = _timed(lambda: _fetch(caches, name))
-            found["peer memory, processor time of both caches"] = round(caches.cpu_s() - before_s, 2)
-            for folder in (disk, store):
-                _move(caches.folder(0), folder, name)
-            found["local disk"] = _timed(lambda: _load(disk, name, is_checked=False))
-            _forget(caches, 0, name)
-            _forget(caches, 1, name)
-            os.sync()
-            found["shared store, by a peer"] = _timed(lambda: _fetch(caches, name))
+        with Caches(2, "5G") as caches:
+            places = list(zip(range(2), disks, strict=True))  # of each rank: its machine's cache and disk
+            _run_pair(places, caches, _save)
+            _await_flushed(disks[0])
+            for source in ("own memory", "peer memory", "local disk", "a peer's disk"):
+                lost = {"own memory": [], "peer memory": [0]}.get(source, [0, 1])
+                for index in lost:
+                    caches.lose(index)
+                for disk in disks:
+                    _leave_to_the_disk(disk)
+                before_s = caches.cpu_s()
+                rank = _run_pair(places[::-1] if source == "a peer's disk" else places, caches, _load)
+                found[source] = {**rank, "cpu_s_caches": round(caches.cpu_s() - before_s, 2)}
     finally:
-        shutil.rmtree(disk)
-        shutil.rmtree(store)
-    return {"bytes": _GIB, "seconds": found}
+        for disk in disks:
+            shutil.rmtree(disk)
+    return {"bytes": _GIB, "sources": found}
 
 
-def _write(folder: Path, name: RecordName) -> None:
-    piece = os.urandom(2**20) * 64
-    with draft_path(folder, name).open("wb") as file:
-        for _ in range(_GIB // len(piece)):
-            file.write(piece)
-    body = draft_path(folder, name).read_bytes()
-    draft_path(folder, name).rename(body_path(folder, name))
-    write_head(folder, Record(name, 2, _GIB, "bench", checksums(memoryview(body)), b""))
+def _run_pair(places: list[tuple[int, Path]], caches: Caches, work: Callable[[int, Checkpointer], dict[str, Any]]) -> dict[str, Any]:
+    """What `work` returns in the first rank's process."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(rank: int) -> dict[str, Any]:
+            index, disk = places[rank]
+            os.environ[SOCKET_VARIABLE] = str(caches.folder(index) / "socket")
+            dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=len(places))
+            checkpoints = Checkpointer("memory", flush_dir=disk, flush_every=1)
+            found = work(rank, checkpoints)
+            error = checkpoints.wait()
+            dist.barrier()
+            return found if error is None else {"error": str(error)}
+
+        return _run_all([partial(run, rank) for rank in range(len(places))], Path(folder))[0]
 
 
-def _fetch(caches: Caches, name: RecordName) -> None:
-    _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name, is_checked=True)
+def _save(rank: int, checkpoints: Checkpointer) -> dict[str, Any]:
+    model, optimizer = _sgd(rank, 2**20 if rank else _GIB)
+    optimizer.step()
+    checkpoints.save(1, {"model": model, "optimizer": optimizer})
+    return {}
 
 
-def _load(folder: Path, name: RecordName, is_checked: bool) -> None:
-    """As a rank does it: every checksum where its cache has not just fetched and checked the record, and a copy into tensors, of which
-    none has been touched before."""
-    record = read_record(folder, name)
-    with body_path(folder, name).open("rb") as file:
-        body = mmap.mmap(file.fileno(), record.body_bytes, mmap.MAP_PRIVATE)
-    if not is_checked and wrong_chunk(memoryview(body), record, idle_cores()) is not None:
-        raise SystemExit(f"{folder}: damaged")
-    copy_all([(torch.frombuffer(body, dtype=torch.uint8), torch.empty(_GIB, dtype=torch.uint8))])
+def _load(rank: int, checkpoints: Checkpointer) -> dict[str, Any]:
+    """As a script does it: into a model that was just made, and an optimiser that has not stepped yet."""
+    model, optimizer = _sgd(rank, 2**20 if rank else _GIB)
+    optimizer.zero_grad()
+    for parameter in model:
+        parameter.detach().fill_(-1.0)
+    dist.barrier()
+    before_s, begin_s = _cpu_s(), time.perf_counter()
+    step = checkpoints.load_latest({"model": model, "optimizer": optimizer})
+    seconds = time.perf_counter() - begin_s
+    is_back = step == 1 and all(bool((parameter == rank - 0.01).all()) for parameter in model)
+    return {"seconds": round(seconds, 2), "cpu_s_rank": round(_cpu_s() - before_s, 2), "is_back": is_back}
 
 
-def _forget(caches: Caches, index: int, name: RecordName) -> None:
-    for path in caches.folder(index).glob(f"{name}.*"):
-        path.unlink()
-    caches.client(index).hello()
+def _sgd(rank: int, size_bytes: int) -> tuple[torch.nn.ParameterList, torch.optim.SGD]:
+    """Weights and one moment of the same size, with gradients of 1: each rank has its own values, so that every byte is sent."""
+    parameters = [torch.nn.Parameter(torch.full((size_bytes // 80,), float(rank))) for _ in range(10)]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    return torch.nn.ParameterList(parameters), torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
-def _move(source: Path, target: Path, name: RecordName) -> None:
-    for suffix in ("body", "head"):
-        shutil.copyfile(source / f"{name}.{suffix}", target / f"{name}.{suffix}")
-        with (target / f"{name}.{suffix}").open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # from the disk, not from its cache
+def _await_flushed(disk: Path) -> None:
+    while not list(disk.glob("*.head")):
+        time.sleep(0.1)
 
 
-def _timed(work: Any) -> float:
-    begin_s = time.perf_counter()
-    work()
-    return round(time.perf_counter() - begin_s, 2)
+def _leave_to_the_disk(disk: Path) -> None:
+    """What is read next comes from the disk, not from memory that the kernel keeps for it."""
+    for path in disk.iterdir():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _cpu_s() -> float:

@@ -26,6 +26,7 @@ BROAD_EXCEPTS = {
     "minder/diagnose/verdicts/judge.py::_ask": "one rule must not silence the others: handed out with its traceback, its episodes last",
     "minder/diagnose/verdicts/judge.py::_weighed": "as above, of a rule that weighs: what the others say stays as it is",
     "minder/edge/data/recipe.py::__getitem__": "what the dataset raises in a loader process is raised in the training process",
+    "minder/edge/checkpoint/recovering.py::_settle": "what the thread that fetches raises is raised in the training thread",
     "minder/edge/worker/barrier.py::attempt": "whatever the script's main raises is reported to the launcher",
     "minder/edge/worker/bootstrap.py::_run_script": "the script's own failure is printed, reported, and ends the process",
     "minder/edge/worker/control.py::_serve": "the thread that brings the interrupt outlives a bad message: counted, printed",

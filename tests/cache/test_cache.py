@@ -240,6 +240,28 @@ def test_steps_that_are_never_committed_do_not_fill_the_cache(start: Start) -> N
     assert one.held == {name(2), name(6), name(7)}
 
 
+def test_a_step_that_may_still_be_committed_does_not_make_room_for_the_next(start: Start) -> None:
+    """Memory for two steps, as the page says: while the ranks compare notes on the second, the third asks for room."""
+    room = int(4.5 * len(LARGE))
+    one, other = start("m0", max_bytes=room), start("m1", max_bytes=room)
+    one.join(0, 2, other)
+    other.join(1, 2, one)
+    for step in (1, 2):
+        for rank, running in enumerate((one, other)):
+            at = 2 * step + rank  # no two bodies are equal
+            running.write(name(step, rank), LARGE[at:] + LARGE[:at])
+            assert running.client.keep(name(step, rank), 5.0) == ""
+        if step == 1:
+            for running in (one, other):
+                running.client.commit(1, 1)
+    both = {name(2, rank) for rank in (0, 1)}
+    for rank, running in enumerate((one, other)):
+        assert not running.client.make_room(rank, len(LARGE), [2])
+        running.client.commit(2, 1)
+        assert running.held == both
+        assert running.client.make_room(rank, len(LARGE))
+
+
 @pytest.mark.parametrize("header", [None, "Bearer wrong"])
 def test_a_caller_without_the_jobs_token_gets_nothing(start: Start, header: str | None) -> None:
     one = start("m0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,16 @@ def test_an_optimisers_step_waits_for_the_copy_and_the_forward_does_not(cache: R
     fresh = _state(2)
     Checkpointer("memory").load_latest(fresh)
     assert torch.equal(fresh["model"][0].weight, before)
+
+
+def test_an_optimisers_step_does_not_pay_for_the_map_of_a_save_that_is_done(cache: Running) -> None:
+    state, checkpoints = _state(1, steps=1), Checkpointer("memory")
+    checkpoints.save(1, state)
+    assert checkpoints.wait() is None
+    end_s = time.monotonic() + 5.0
+    while (is_mapped := str(cache.settings.folder) in Path("/proc/self/maps").read_text()) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not is_mapped
 
 
 def test_a_state_that_changes_behind_the_copys_back_is_not_saved(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +324,26 @@ def test_only_a_step_that_nothing_else_has_is_waited_for_on_its_way_to_the_disk(
         with pytest.raises(CheckpointError, match="step 4 is on its way to the disk and did not arrive within 0 s, and there is no other"):
             Checkpointer("memory", **options).load_latest(found)
     goes_on.set()
+
+
+def test_an_optimiser_gets_its_state_while_bodies_are_read(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint import recovering
+
+    saved, checkpoints = _state(1, steps=3), Checkpointer("memory")
+    checkpoints.save(3, saved)
+    assert checkpoints.wait() is None
+    fresh, has_state, at_check = _state(2), threading.Event(), []
+    fresh["optimizer"].register_step_post_hook(lambda *unused: has_state.set())
+    check = recovering.wrong_chunk
+
+    def check_late(*arguments: Any) -> int | None:
+        at_check.append(has_state.wait(5.0))
+        return check(*arguments)
+
+    monkeypatch.setattr(recovering, "wrong_chunk", check_late)
+    assert Checkpointer("memory").load_latest(fresh) == 3
+    assert at_check == [True]
+    assert str(fresh["optimizer"].state_dict()) == str(saved["optimizer"].state_dict())
 
 
 def test_the_beginning_of_a_job_loads_nothing(cache: Running) -> None:

@@ -51,6 +51,7 @@ class Cache:
         self._lock = threading.RLock()
         self._pulls: dict[RecordName, threading.Lock] = {}
         self._moving: set[RecordName] = set()  # records that a peer is pulling from us
+        self._in_flight: dict[int, frozenset[int]] = {}  # of each rank, as it said last
         self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
@@ -103,10 +104,12 @@ class Cache:
             left = [peer for peer in self._peers.left(self.members.generation) if peer.url in urls]
         return ask_all(left, self.settings.job, wait_s)
 
-    def make_room(self, rank: int, body_bytes: int) -> bool:
-        """Whether a body may be written now; False until an earlier step is committed. Raises CheckpointError where it never can be."""
+    def make_room(self, rank: int, body_bytes: int, in_flight: Collection[int] = ()) -> bool:
+        """Whether a body may be written now; False until an earlier step is committed. in_flight: steps that this rank is saving: they may
+        be committed at any moment, and stay. Raises CheckpointError where it never can be."""
         with self._lock:
             self._heard_s = self._now_s()
+            self._in_flight[rank] = frozenset(in_flight)
             if rank not in self.members.ranks:
                 raise CheckpointError(f"rank {rank} has not joined this cache")
             if self.members.ranks[rank].body_bytes != body_bytes:
@@ -268,9 +271,12 @@ class Cache:
                 self._drop_old_of(name.rank)
 
     def _fits(self, body_bytes: int) -> bool:
-        """Whether there is room, without the oldest steps that are not committed if need be: a cache full of them could commit none."""
+        """Whether there is room, without the oldest steps that are not committed if need be: a cache full of them could commit none. A step
+        whose outcome is still open is none of them: it may be the one that is committed next, and the one before it goes then."""
+        generation, in_flight = self.members.generation, frozenset[int]().union(*self._in_flight.values())
         while self.memory.used_bytes() + body_bytes > self.settings.max_bytes:
-            old = [name for name in self._uncommitted() if name not in self._moving]
+            settled = (name for name in self._uncommitted() if name.generation != generation or name.step not in in_flight)
+            old = [name for name in settled if name not in self._moving]
             if not old:
                 return False
             self.memory.drop([min(old, key=_age)])

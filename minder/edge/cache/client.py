@@ -54,8 +54,9 @@ class CacheClient:
         found: list[dict[str, Any]] = self._ask("left", wait_s, urls=sorted(urls), wait_s=wait_s)
         return found
 
-    def make_room(self, rank: int, body_bytes: int) -> bool:
-        return bool(self._ask("room", rank=rank, body_bytes=body_bytes))
+    def make_room(self, rank: int, body_bytes: int, in_flight: Collection[int] = ()) -> bool:
+        """in_flight: steps that are being saved, whose outcome the rank does not know yet."""
+        return bool(self._ask("room", rank=rank, body_bytes=body_bytes, in_flight=sorted(in_flight)))
 
     def keep(self, name: RecordName, wait_s: float) -> str:
         """ "" when the record has a backup; else why not."""

@@ -71,7 +71,7 @@ _VERBS: dict[str, Callable[[Cache, Mapping[str, Any]], Any]] = {
     "hello": lambda cache, request: cache.hello(request.get("flush_dir", ""), request.get("wait_s", 0.0)),
     "join": lambda cache, request: cache.join(from_json(Member, request["member"]), request.get("peers")),
     "left": lambda cache, request: cache.ask_left(request["urls"], request["wait_s"]),
-    "room": lambda cache, request: cache.make_room(request["rank"], request["body_bytes"]),
+    "room": lambda cache, request: cache.make_room(request["rank"], request["body_bytes"], request.get("in_flight", ())),
     "keep": lambda cache, request: cache.keep(_name(request), request["wait_s"]),
     "commit": lambda cache, request: cache.commit(request["step"], request["generation"]),
     "fetch": lambda cache, request: cache.fetch(

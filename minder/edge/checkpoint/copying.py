@@ -60,15 +60,13 @@ class CopyOut:
             self._is_done.set()
 
     def finish(self) -> None:
-        """In the background. Raises CheckpointError where a tensor changed meanwhile, RuntimeError for an error of the device."""
+        """In the background, once. Raises CheckpointError where a tensor changed meanwhile, RuntimeError for an error of the device."""
         try:
-            for index, piece, tensor, version in self._waiting:
-                self._put(index, piece, tensor)
-                self._is_changed |= tensor._version != version
+            self._put_late()
+            self._collect()
         finally:
-            self._waiting = []
-            self._is_done.set()
-        self._collect()
+            # The gate keeps us until the optimiser's step, in whose thread the body's map would be given back: a page at a time.
+            self._body = self._file = None
         if self._is_changed:
             raise CheckpointError(
                 "the state changed outside of an optimiser's step while it was copied: this step is not saved; "
@@ -81,6 +79,15 @@ class CopyOut:
         self._note_changes(is_held=True)
         for mark in self._marks:
             mark.hold_streams()
+
+    def _put_late(self) -> None:
+        try:
+            for index, piece, tensor, version in self._waiting:
+                self._put(index, piece, tensor)
+                self._is_changed |= tensor._version != version
+        finally:
+            self._waiting = []
+            self._is_done.set()
 
     def _stage(self, shard: Shard, late: frozenset[int]) -> None:
         """What may change in the next forward goes first, and the current streams wait for it."""

@@ -20,8 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -44,6 +45,7 @@ from minder.model.topology import Parallelism
 
 __all__ = ["MemoryTier", "Retention"]
 
+T = TypeVar("T")
 _log = logging.getLogger("minder.checkpoint")
 _IN_FLIGHT = 2
 _LONGEST_WAIT_S = 1.0  # of a training step, for a save before it
@@ -101,9 +103,10 @@ class MemoryTier:
         self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
         self._recovery = Recovery(self._cache, self._ranks, self._flush_dir, Reader(foreign_updates(), self._skipped), _doubted())
-        self._copying, self._committing, self._asking = _Lane("minder-copy"), _Lane("minder-commit"), _Lane("minder-ask")
+        self._copying, self._summing = _Lane("minder-copy"), _Lane("minder-sum")
+        self._committing, self._asking = _Lane("minder-commit"), _Lane("minder-ask")
         self._in_flight: deque[threading.Event] = deque()
-        self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
+        self._bodies: deque[tuple[int, threading.Event]] = deque()  # those in flight that take memory, and their steps
         self._said = ""
         self._left_out = False
         self._silent_until_s = 0.0
@@ -126,7 +129,7 @@ class MemoryTier:
         name = RecordName(step, self.generation, self._ranks.rank)
         done = threading.Event()
         try:
-            finish = self._take(name, state)
+            copy_out = self._take(name, state)
         except _FAILURES as error:
             if not self._has_room and isinstance(error, CheckpointError):
                 raise
@@ -134,12 +137,12 @@ class MemoryTier:
             self._note(step, error)
             self._in_flight.append(done)
             # the others wait for our word, and for that on every step before it
-            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, None, done)))
+            self._copying.run(lambda: self._copy(name, None, done))
             return
         self._left_out = False
         self._in_flight.append(done)
-        self._bodies.append(done)
-        self._copying.run(lambda: self._finish(name, finish, done))
+        self._bodies.append((step, done))
+        self._copying.run(lambda: self._copy(name, copy_out, done))
 
     def wait(self) -> CheckpointError | None:
         """See Checkpointer."""
@@ -165,13 +168,16 @@ class MemoryTier:
     def load_latest(self, state: dict[str, Any]) -> int | None:
         """See Checkpointer."""
         self.wait()
-        found = self._recovery.find()
+
+        def prepare() -> None:
+            for value in state.values():
+                if isinstance(value, torch.optim.Optimizer):
+                    optimizer_state.materialise(value)
+
+        found = self._recovery.find(prepare)
         if found is None:
             return None
         record, body = found
-        for value in state.values():
-            if isinstance(value, torch.optim.Optimizer):
-                optimizer_state.materialise(value)
         values, pieces, random = unpack_values(record.values)
         with torch.no_grad():
             put_together(values, pieces, body, state)
@@ -216,8 +222,8 @@ class MemoryTier:
 
     # Saving
 
-    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], _Note]:
-        """Copy what cannot wait; what is returned makes the record whole, in the background."""
+    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], Callable[[], _Note]]:
+        """Copy what cannot wait. What is returned copies the rest, in the background, and returns what makes the record whole."""
         self._await_turn(_IN_FLIGHT - 1)
         late = self._gate.watch(state.values()) if self._overlap else frozenset()
         shard = take_apart(state)
@@ -232,12 +238,12 @@ class MemoryTier:
         copy = CopyOut(shard, None if keeper is not None else as_tensor(body), late, self._staging, file)
         self._gate.hold_for(copy)
 
-        def finish() -> _Note:
+        def copy_out() -> Callable[[], _Note]:
             with file:
                 copy.finish()
-            return self._complete(name, shard, values, body, keeper, copy.sums)
+            return partial(self._complete, name, shard, values, body, keeper, copy.sums)
 
-        return finish
+        return copy_out
 
     def _keeper(self, shard: Shard) -> int | None:
         """Whose body stands for ours. At the first save all ranks compare theirs."""
@@ -253,7 +259,7 @@ class MemoryTier:
         """Until at most so many bodies are in flight. Once a save was left out, later ones do not wait before they may go on."""
         end_s = time.monotonic() + (0.0 if self._left_out else _LONGEST_WAIT_S)
         while len(self._bodies) > most:
-            if not self._bodies[0].wait(max(0.0, end_s - time.monotonic())):
+            if not self._bodies[0][1].wait(max(0.0, end_s - time.monotonic())):
                 raise CheckpointError("two earlier saves are still in flight")
             self._bodies.popleft()
         while self._in_flight and self._in_flight[0].is_set():
@@ -271,22 +277,27 @@ class MemoryTier:
         would hold up the commits of all ranks. A body that is begun meanwhile asks for itself."""
         begun, body_bytes = self._begun, self._body_bytes
         with contextlib.suppress(CheckpointError):  # the save itself asks, and says why
-            self._granted = (begun if self._quick_cache.make_room(self._ranks.rank, body_bytes) else -1, body_bytes)
+            is_granted = self._quick_cache.make_room(self._ranks.rank, body_bytes, self._open_steps())
+            self._granted = (begun if is_granted else -1, body_bytes)
 
     def _ask_room(self, body_bytes: int) -> bool:
         """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
         if not self._has_room:
-            self._has_room = self._cache.make_room(self._ranks.rank, body_bytes)
+            self._has_room = self._cache.make_room(self._ranks.rank, body_bytes, self._open_steps())
             return self._has_room
         if time.monotonic() < self._silent_until_s:
             raise CheckpointError(f"the checkpoint cache at {self._cache.path} did not answer lately")
         begun_s = time.monotonic()
         try:
-            return self._quick_cache.make_room(self._ranks.rank, body_bytes)
+            return self._quick_cache.make_room(self._ranks.rank, body_bytes, self._open_steps())
         except CheckpointError:
             if time.monotonic() - begun_s > _LONGEST_WAIT_S / 2:  # it hangs; one that is just gone is asked again at the next step
                 self._silent_until_s = time.monotonic() + _SILENCE_S
             raise
+
+    def _open_steps(self) -> list[int]:
+        """Those of which it is not known yet whether they are committed."""
+        return [step for step, done in tuple(self._bodies) if not done.is_set()]
 
     def _complete(
         self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None, keeper: int | None, sums: list[int]
@@ -303,13 +314,22 @@ class MemoryTier:
         write_head(folder, record)
         return _Note.of(record)
 
-    def _finish(self, name: RecordName, finish: Callable[[], _Note], done: threading.Event) -> None:
-        note = None
-        try:
-            note = finish()
-        except _FAILURES as error:
-            self._note(name.step, error)
+    def _copy(self, name: RecordName, copy_out: Callable[[], Callable[[], _Note]] | None, done: threading.Event) -> None:
+        """copy_out: None where the save was left out."""
+        complete = None if copy_out is None else self._tried(name.step, copy_out)
+        self._summing.run(lambda: self._sum_up(name, complete, done))
+
+    def _sum_up(self, name: RecordName, complete: Callable[[], _Note] | None, done: threading.Event) -> None:
+        """In a thread of its own: the next step waits for the next copy, which must not stand behind this one's checksums."""
+        note = None if complete is None else self._tried(name.step, complete)
         self._committing.run(lambda: self._commit(name, note, done))
+
+    def _tried(self, step: int, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except _FAILURES as error:
+            self._note(step, error)
+            return None
 
     def _commit(self, name: RecordName, note: _Note | None, done: threading.Event) -> None:
         """Each save ends in one exchange of all ranks, whether it went well here or not. note: None where it did not."""

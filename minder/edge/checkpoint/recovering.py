@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +23,7 @@ from minder.model.errors import CheckpointError
 
 __all__ = ["Recovery", "as_tensor"]
 
+T = TypeVar("T")
 _log = logging.getLogger("minder.checkpoint")
 _FETCH_S = 3600.0
 _FLUSH_S = 10.0  # so long a record may be on its way to a disk, and for each byte as long as a slow disk takes; one that hangs is left out
@@ -36,8 +40,9 @@ class Recovery:
         self._doubted = doubted
         self._tokens: dict[str, str] = {}  # of caches whose machines have left the job, by their addresses
 
-    def find(self) -> tuple[Record, torch.Tensor] | None:
-        """Our own record of the step that all ranks take, with its body; None at a job's beginning. Raises CheckpointError."""
+    def find(self, meanwhile: Callable[[], None] = lambda: None) -> tuple[Record, torch.Tensor] | None:
+        """Our own record of the step that all ranks take, with its body; None at a job's beginning. meanwhile: called in this thread while
+        bodies come, and so only where there is a step to take; once for each try. Raises CheckpointError."""
         bad: set[tuple[RecordName, str, str]] = set()
         while True:
             answers = self._ask(bad)
@@ -52,7 +57,7 @@ class Recovery:
                 self._refuse_a_silent_start(answers, bad)
                 return None
             mine = [*self._read_once(holdings, chosen), *chosen[self._ranks.rank]]
-            found, mine_bad = self._first_whole(mine, holdings, bad)
+            found, mine_bad = _beside(partial(self._first_whole, mine, holdings, bad), meanwhile)
             news = [copy for each in self._ranks.gather_all(mine_bad) for copy in each]
             if not news:
                 assert found is not None
@@ -189,6 +194,21 @@ class Recovery:
                 f"step {max(steps, default='?')} was saved and cannot be loaded: {why}; to start again from nothing, end the caches and "
                 "remove their folders"
             )
+
+
+def _beside(work: Callable[[], T], meanwhile: Callable[[], None]) -> T:
+    """The result of `work`, which a thread does: a daemon, since a peer that hangs must not keep a process that a signal ends."""
+    outcome: Future[T] = Future()
+    threading.Thread(target=_settle, args=(outcome, work), name="minder-fetch", daemon=True).start()
+    meanwhile()
+    return outcome.result()
+
+
+def _settle(outcome: Future[T], work: Callable[[], T]) -> None:
+    try:
+        outcome.set_result(work())
+    except Exception as error:  # noqa: BLE001 - it is raised again, in the thread that waits
+        outcome.set_exception(error)
 
 
 def as_tensor(body: mmap.mmap | None) -> torch.Tensor:
