@@ -46,6 +46,17 @@ def test_profiling_fields_that_fall_with_the_power_are_believed() -> None:
     assert {verdict.machines for verdict in watch(values_TMK, metrics=PROFILED)[0]} == {("m02",)}
 
 
+def test_an_exporter_of_gpus_that_writes_zeros_for_values_is_contradicted_by_the_network() -> None:
+    """Of most devices for 90 s, other ones at each scrape, in every metric that it reads; the machine sends on as all the others do."""
+    values_TMK = _profiled(BEGAN + 90)
+    read = [k for k, name in enumerate(PROFILED) if name.startswith(("gpu_", "nvlink_", "pcie_"))]
+    zeros = np.random.default_rng(3).choice([0.0, 0.05, 0.25], size=(90, len(read)))
+    values_TMK[BEGAN:, 2, read] *= zeros
+    found, scores = watch(values_TMK, metrics=PROFILED)
+    assert found == []
+    assert "gpu_power_draw_watts" in scores[-1].not_judged["m02"] and "nvlink_bandwidth" in scores[-1].not_judged["m02"]
+
+
 def _profiled(rows: int) -> np.ndarray:
     values_TMK, others_TMK = healthy(rows), healthy(rows, seed=4)[:, :, [0, 0]]
     return np.concatenate([values_TMK, others_TMK * [0.5, 0.6]], axis=2)

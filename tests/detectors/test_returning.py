@@ -16,6 +16,8 @@ from minder.model.telemetry import Window
 
 METRICS = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second")
 AT_REST = np.array([0.2, 0.1, 0.05])
+TCP = "tcp_throughput_bytes_per_second"
+LEVELS = {"gpu_duty_cycle_ratio": 1.0, METRICS[0]: 600.0, METRICS[1]: 0.6, METRICS[2]: 2e11, TCP: 5e8}
 MACHINES, ROWS, INTERVAL_S, STOPPED = 5, 320, 5.0, 150  # the job stops in that row
 
 
@@ -31,7 +33,7 @@ def job(backs: list[int], silent: dict[int, tuple[int, int]] | None = None) -> t
 
 
 def accused(factors_TMK: np.ndarray, present_TM: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[Verdict]:
-    values_TMK = factors_TMK * np.array([1.0, 600.0, 0.6, 2e11])[-len(metrics) :]
+    values_TMK = factors_TMK * np.array([LEVELS[name] for name in metrics])
     values_TMK[~present_TM] = np.nan
     window = Window(INTERVAL_S * np.arange(ROWS), tuple(f"m{m}" for m in range(MACHINES)), metrics, values_TMK, present_TM)
     judge = Judge([TelemetryRule(DefaultDetector())])
@@ -113,6 +115,26 @@ def test_who_rests_on_for_good_is_accused_once_its_time_is_over(rests: int, give
     found = accused(*spinning(ROWS, rests), SPINNING)
     assert found and {verdict.machines for verdict in found} == {("m0",)}
     assert given_s / INTERVAL_S <= row_of(found[0]) - rests <= (given_s + 60.0) / INTERVAL_S
+
+
+def moving(writes: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """As `spinning`; while m0 writes the others' hosts move a thousandth of what they did, and m0's this share."""
+    factors_TMK, present_TM = spinning(writes)
+    moved_TM = np.exp(np.random.default_rng(5).normal(0.0, 0.05, (ROWS, MACHINES)))
+    moved_TM[STOPPED : STOPPED + 3 + writes] *= np.where(np.arange(MACHINES) == 0, share, 1e-3)
+    return np.concatenate([factors_TMK, moved_TM[:, :, None]], axis=2), present_TM
+
+
+@pytest.mark.parametrize("share", [1.0, 40.0], ids=["as usual", "far more"])
+def test_who_writes_on_for_minutes_is_not_accused_while_its_host_moves_data_as_no_other_does(share: float) -> None:
+    assert accused(*moving(50, share), (*SPINNING, TCP)) == []
+
+
+@pytest.mark.parametrize(("share", "given_s"), [(1.0, 300.0), (1e-3, 60.0)], ids=["moves", "stands"])
+def test_who_moves_data_for_good_is_accused_after_five_minutes_and_who_stands_after_one(share: float, given_s: float) -> None:
+    found = accused(*moving(ROWS, share), (*SPINNING, TCP))
+    assert found and {verdict.machines for verdict in found} == {("m0",)}
+    assert given_s / INTERVAL_S <= row_of(found[0]) - 3 <= (given_s + 60.0) / INTERVAL_S
 
 
 def test_who_was_odd_before_the_rest_is_given_no_time() -> None:

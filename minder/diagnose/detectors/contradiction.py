@@ -8,7 +8,8 @@ reported. A link inside or outside of the machine may lose a part of its traffic
 What is read at one place fails together (`TraitTable.sources`): the profiling fields of a GPU, or the traffic counters of its links. They
 confirm one another and are one word. While nothing is slowed, what is read at other places contradicts them: a GPU at a tenth of its
 activity does not draw the power that it drew, and a machine that sends a quarter per second while it computes as ever does not exist in
-a job whose machines wait for one another.
+a job whose machines wait for one another. Nor does one whose GPUs rest and that goes on to send what the others send, while none of them
+is slowed: then the whole of its GPUs' exporter is one word, against the network card's.
 K metrics, M machines, X machines that stand out.
 """
 
@@ -134,6 +135,17 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
                 alone_X = known_X & _alone_X(traits, k, (fallen_KX[k], apart_KX[k], mean_X), least_X)
                 found_KX[k] |= alone_X
                 broken_X |= alone_X & ~traits.carries_K[k]
+    return found_KX | _at_rest_KX(traits, apart_KX) if sources else found_KX
+
+
+def _at_rest_KX(traits: TraitTable, apart_KX: np.ndarray) -> np.ndarray:
+    """Mask (K, X): all that a GPUs' exporter reads of a machine whose GPUs rest by its word, while its traffic with the others goes on."""
+    found_KX = np.zeros(apart_KX.shape, dtype=bool)
+    sent_X, known_X = _sum(apart_KX, traits.between)
+    for read, works in traits.exporters:
+        sum_X, count_X = _sum(apart_KX, works)
+        done_X = sum_X / np.maximum(count_X, 1)
+        found_KX[read] = (known_X > 0) & (count_X >= _N.witnesses) & (done_X < -_N.cut) & (sent_X > _N.follows * done_X)
     return found_KX
 
 

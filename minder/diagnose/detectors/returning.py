@@ -2,7 +2,8 @@
 
 A job that stood as a whole, as in a restart, is taken up by its machines one by one, minutes apart. After a checkpoint one machine may
 write on, or after an outage load on, while the others wait for it in a barrier. The last one stands while the others work, or spin,
-or is still silent, and has changed nothing by itself: it stood when all stood. It is given time, unless it was odd before.
+or is still silent, and has changed nothing by itself: it stood when all stood. It is given time, unless it was odd before: a minute, and
+five where its host is seen to move data as no other does.
 K activity metrics, M machines.
 """
 
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.peers import median_known
 from minder.diagnose.detectors.phases import Phase, Phases, PhasesNumbers
 from minder.diagnose.detectors.presence import Seen
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import TraitTable
+from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
@@ -35,6 +37,7 @@ class ReturningNumbers:
     long_s: float
     takes_s: float
     writes_s: float
+    moves_s: float
     at_work: float
     sure_s: float
     sure_intervals: float
@@ -46,6 +49,7 @@ class ReturningNumbers:
 
 _N = numbers("returning", ReturningNumbers)
 _PHASES = numbers("phases", PhasesNumbers)
+_TRAITS = numbers("traits", TraitsNumbers)
 
 _STOOD = ("waits_M", "works_since_M", "all_stand_since_s")
 _RESTED = ("rests_on_M", "rest_since_s", "idled", "all_left_s", "at_most_s")
@@ -107,14 +111,24 @@ class Returning(Stage):
             if not told_M.any():
                 return None  # nothing is known, and nothing forgotten
             self.state.all_left_s = time_s
-        at_most_s = self.state.at_most_s
-        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_s > _N.writes_s))
-        if not on_M.any() or time_s - self.state.all_left_s > at_most_s:
+        at_most_M = np.where(self._moves_M(traits, scaled_KM), max(_N.moves_s, self.state.at_most_s), self.state.at_most_s)
+        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_M > _N.writes_s))
+        on_M &= time_s - self.state.all_left_s <= at_most_M
+        if not on_M.any():
             self.state.forget(*_RESTED)
             return None
         self.state.rests_on_M = on_M.astype(np.float64)
         was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * seen.interval_s)
         return np.asarray(on_M & ~was_odd_M)
+
+    def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
+        """Mask (M,) of hosts that move as much as is usual, and ten times what the others move now: they write or load for the job."""
+        found_M = np.zeros(scaled_KM.shape[1], dtype=bool)
+        for k in traits.host_traffic:
+            with np.errstate(invalid="ignore"):
+                usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
+                found_M |= usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit)
+        return found_M
 
     def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""

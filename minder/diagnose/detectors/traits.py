@@ -34,6 +34,7 @@ LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine,
 FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
 REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
 
+_OF_GPUS = ("gpu_", "nvlink_", "pcie_")  # what the GPUs' exporter reads, by the beginnings of its names
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
@@ -120,6 +121,9 @@ class TraitTable:
         self.doing = self._doing()
         profiled_K = np.array([t.family == "activity" and t.activity for t in traits], dtype=bool) | (self.carries_K & ~self._between())
         self.sources = (profiled_K, self.carries_K)  # what is read at one place: profiling fields, and the counters of links
+        self.between = [k for k in np.flatnonzero(self._between()).tolist() if _suffix(self.metrics[k]) == ""]
+        self.exporters = self._exporters()
+        self.host_traffic = [k for k, name in enumerate(self.metrics) if name == "tcp_throughput_bytes_per_second"]
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
         most_K1 = self._column([_N.absurd * m.high if m is not None else np.inf for m in bounds])
         self.limit_K1 = np.minimum(np.where(self.is_log_K1, np.float32(3e38), 1e9 * self.offset_K1), np.minimum(most_K1, np.float32(3e38)))
@@ -139,6 +143,14 @@ class TraitTable:
             here = [k for k, name in enumerate(self.metrics) if _suffix(name) == suffix]
             members = [k for k in here if self.does_K1[k, 0] or self.falls_K1[k, 0]]
             found.append((members, [k for k in here if self.works_K1[k, 0]]))
+        return found
+
+    def _exporters(self) -> list[tuple[list[int], list[int]]]:
+        """(all that the GPUs' exporter reads, what of it says that the machine computes), as indices: machine, smallest device, largest."""
+        found = []
+        for suffix in ("", LOW, HIGH):
+            here = [k for k, name in enumerate(self.metrics) if _suffix(name) == suffix and name.startswith(_OF_GPUS)]
+            found.append((here, [k for k in here if self.works_K1[k, 0] and not self.carries_K[k]]))
         return found
 
     def reaching_KX(self, falls_KX: np.ndarray) -> np.ndarray:
