@@ -68,6 +68,21 @@ def test_two_families_evict_one_family_pages() -> None:
     assert two[0].confidence > one[0].confidence
 
 
+@pytest.mark.parametrize(
+    ("metrics", "tier"),
+    [
+        (("ecn_packets_per_second", "cpu_usage_ratio"), "page"),
+        (("rdma_xmit_wait_per_second", "cpu_usage_ratio", "tcp_throughput_bytes_per_second"), "page"),
+        (("ecn_packets_per_second", "rdma_throughput_bytes_per_second"), "evict"),
+        (("cpu_usage_ratio", "gpu_sm_activity_ratio"), "evict"),
+    ],
+)
+def test_what_neighbours_bring_about_evicts_no_machine(metrics: tuple[str, ...], tier: str) -> None:
+    """Another tenant's congestion and processes; the machine itself does what it did."""
+    (suspect,) = TelemetryRule(Scripted([{"m1": (12.0, metrics)}])).observe(Observation(0.0, window(1))).suspects
+    assert suspect.tier == tier
+
+
 def test_silence_beside_a_stall_pages_and_evicts_after_two_minutes() -> None:
     """An exporter that restarts may be silent for a minute, and all may pause in it."""
     silent = {"m1": (12.0, ())}

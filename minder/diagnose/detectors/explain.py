@@ -77,7 +77,7 @@ class Explaining(Stage):
             since[name] = started_s if started_s == started_s else row.time_s
             place = np.flatnonzero(row.deviants.machines_X == m)
             shown = self._metrics(row, int(place[0]), since[name]) if len(place) else ()
-            if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and families_of(shown) >= _N.several):
+            if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and len(families_of(shown)) >= _N.several):
                 evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
                 cause[name] = "absence"
             else:

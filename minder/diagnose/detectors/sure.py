@@ -21,17 +21,22 @@ class SureNumbers:
 
 
 _N = numbers("sure", SureNumbers)
+_BROUGHT = frozenset({"congestion", "host", "tcp", "storage", "thermal"})  # families of what neighbours bring about
 
 
 def is_sure(scores: Scores, m: int) -> bool:
-    """Two independent families of metrics testify, or silence that lasts and that the peers' stall confirms."""
+    """Two independent families of metrics testify, one of them of what the machine itself does or is, or silence that lasts and that the
+    peers' stall confirms. Congestion beside a busy host, or a hot one, neighbours may have brought about: a tenant, a switch, a room.
+    """
     machine = scores.machines[m]
     since_s = scores.since_s.get(machine, scores.time_s)
     if scores.cause.get(machine, "unknown") == "absence":  # an exporter may die in a long evaluation, too
         return scores.time_s - since_s >= _N.lost_s and not scores.quiet and since_s >= scores.in_time_s[0]
-    return families_of(scores.evidence.get(machine, ())) >= 2 and since_s <= scores.in_time_s[1]
+    families = families_of(scores.evidence.get(machine, ()))
+    return len(families) >= 2 and not families <= _BROUGHT and since_s <= scores.in_time_s[1]
 
 
-def families_of(evidence: Sequence[Evidence]) -> int:
-    """How many independent families of metrics this evidence is of."""
-    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > _N.witness})
+def families_of(evidence: Sequence[Evidence]) -> frozenset[str]:
+    """The independent families of metrics that this evidence is of."""
+    traits = [trait_of(item.metric) for item in evidence if item.metric is not None]
+    return frozenset(trait.family for trait in traits if trait.weight > _N.witness)

@@ -134,7 +134,7 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
         Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
     )
     at_once = cause == "absence" and _since_s(scores, m) >= scores.in_time_s[0]
-    families = 1 + at_once if cause == "absence" else families_of(scores.evidence.get(machine, ()))
+    families = 1 + at_once if cause == "absence" else len(families_of(scores.evidence.get(machine, ())))
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
     tier: Tier = "evict" if is_sure(scores, m) and not is_group else "page"
