@@ -106,8 +106,8 @@ def real_cgroup() -> Iterator[str]:
 @pytest.mark.root
 def test_a_real_throttled_cgroup(real_cgroup: str) -> None:
     (ROOT / "cpu" / real_cgroup / "cpu.cfs_period_us").write_text("100000")
-    (ROOT / "cpu" / real_cgroup / "cpu.cfs_quota_us").write_text("20000")
-    # Memory is charged where a process lives when it takes it: it waits until it has moved.
+    (ROOT / "cpu" / real_cgroup / "cpu.cfs_quota_us").write_text("4000")
+    # A share that a process gets on the busiest host too. Memory is charged where it lives when it takes it: it waits until it has moved.
     spin = "input(); held = bytearray(8 << 20)\nwhile True: pass"
     spinner = subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE)
     try:
