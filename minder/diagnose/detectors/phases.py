@@ -52,7 +52,7 @@ class PhasesNumbers:
     rest_power: float
     rest_sm: float
     rested: float
-    told: int
+    witnesses: int
     felt: float
     plainly_felt: float
     hiccup_s: float
@@ -134,7 +134,7 @@ class Phases(Stage):
             self._begin_anew(center_K)
             shift_K = self.state.shift_K
         grace = time_s < self.state.grace_until_s
-        told_K = self._told_K(watched_K, traits)
+        told_K = self._heard_K(watched_K, traits)
         # what a phase leaves behind for a moment is no effect of a fault
         effect, harm = (0.0, 0.0) if grace else self._effect(told_K, traits.works_K1[:, 0])
         if idle or grace:
@@ -269,11 +269,11 @@ class Phases(Stage):
         least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _N.long_shift_least)
         return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _N.back * long_K[lowest])
 
-    def _told_K(self, watched_K: np.ndarray, traits: TraitTable) -> np.ndarray:
+    def _heard_K(self, watched_K: np.ndarray, traits: TraitTable) -> np.ndarray:
         """Mask (K,) of what says whether the training is slowed. What links carry is no word against what the GPUs do: where two metrics
         and more say that they compute as ever, traffic only falls between the scrapes."""
         computes_K = traits.compute_K & watched_K
-        if np.count_nonzero(computes_K) < _N.told:
+        if np.count_nonzero(computes_K) < _N.witnesses:
             return watched_K
         for (shift, wobble), (_, least) in zip(_SHIFTS, _paces(), strict=True):
             usual_K = np.maximum(_known(getattr(self.state, wobble)), least)
