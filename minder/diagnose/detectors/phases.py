@@ -52,7 +52,6 @@ class PhasesNumbers:
     rest_power: float
     rest_sm: float
     rested: float
-    witnesses: int
     felt: float
     plainly_felt: float
     hiccup_s: float
@@ -134,9 +133,8 @@ class Phases(Stage):
             self._begin_anew(center_K)
             shift_K = self.state.shift_K
         grace = time_s < self.state.grace_until_s
-        told_K = self._heard_K(watched_K, traits)
         # what a phase leaves behind for a moment is no effect of a fault
-        effect, harm = (0.0, 0.0) if grace else self._effect(told_K, traits.works_K1[:, 0])
+        effect, harm = (0.0, 0.0) if grace else self._effect(watched_K, traits.works_K1[:, 0])
         if idle or grace:
             pass
         elif effect < _N.felt:
@@ -145,7 +143,7 @@ class Phases(Stage):
             self.state.effect_since_s = time_s
         phase = Phase(moving, idle, idle_s, grace, effect, self.state.effect_since_s, shift_K, picks_up=picks_up, harm=harm)
         phase.arrived, phase.since_move_s = moving and not moves, time_s - self.state.moving_since_s
-        phase.stalled = bool((shift_K[told_K] < _N.stood).any())
+        phase.stalled = bool((shift_K[watched_K] < _N.stood).any())
         self._note_standing(phase, time_s, gap_s)
         if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _N.echoes_s:
             phase.over = self._has_come_back(watched_K)
@@ -269,28 +267,16 @@ class Phases(Stage):
         least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _N.long_shift_least)
         return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _N.back * long_K[lowest])
 
-    def _heard_K(self, watched_K: np.ndarray, traits: TraitTable) -> np.ndarray:
-        """Mask (K,) of what says whether the training is slowed. What links carry is no word against what the GPUs do: where two metrics
-        and more say that they compute as ever, traffic only falls between the scrapes."""
-        computes_K = traits.compute_K & watched_K
-        if np.count_nonzero(computes_K) < _N.witnesses:
-            return watched_K
-        for (shift, wobble), (_, least) in zip(_SHIFTS, _paces(), strict=True):
-            usual_K = np.maximum(_known(getattr(self.state, wobble)), least)
-            if bool((np.abs(getattr(self.state, shift)) > _N.counts_z * usual_K)[computes_K].any()):
-                return watched_K
-        return np.asarray(watched_K & ~traits.links_K)
-
-    def _effect(self, told_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
+    def _effect(self, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
         """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
         effect, harm = 0.0, 0.0
         for (shift, wobble), (_, least) in zip(_SHIFTS, _paces(), strict=True):
-            z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, wobble)), least))[told_K]
+            z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, wobble)), least))[watched_K]
             size_K = np.abs(z_K)
             if len(z_K) and size_K.max() > _N.counts_z:
                 effect = max(effect, _certainty(size_K))
-                rested_K = getattr(self.state, shift)[told_K] > _N.rested  # who spins has worked before; so far up it had rested
-                harm = max(harm, _certainty(np.where(works_K[told_K], -z_K, np.where(rested_K, 0.0, size_K))))
+                rested_K = getattr(self.state, shift)[watched_K] > _N.rested  # who spins has worked before; so far up it had rested
+                harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, np.where(rested_K, 0.0, size_K))))
         return effect, harm
 
     def learn_common(self, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
