@@ -141,11 +141,14 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
 def _at_rest_KX(traits: TraitTable, apart_KX: np.ndarray) -> np.ndarray:
     """Mask (K, X): all that a GPUs' exporter reads of a machine whose GPUs rest by its word, while its traffic with the others goes on."""
     found_KX = np.zeros(apart_KX.shape, dtype=bool)
-    sent_X, known_X = _sum(apart_KX, traits.between)
+    if traits.between is None:
+        return found_KX
     for read, works in traits.exporters:
         sum_X, count_X = _sum(apart_KX, works)
         done_X = sum_X / np.maximum(count_X, 1)
-        found_KX[read] = (known_X > 0) & (count_X >= _N.witnesses) & (done_X < -_N.cut) & (sent_X > _N.follows * done_X)
+        with np.errstate(invalid="ignore"):  # nothing is known of its traffic
+            goes_on_X = apart_KX[traits.between] > _N.follows * done_X
+        found_KX[read] = goes_on_X & (count_X >= _N.witnesses) & (done_X < -_N.cut)
     return found_KX
 
 

@@ -123,12 +123,12 @@ class Returning(Stage):
 
     def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
         """Mask (M,) of hosts that move as much as is usual, and ten times what the others move now: they write or load for the job."""
-        found_M = np.zeros(scaled_KM.shape[1], dtype=bool)
-        for k in traits.host_traffic:
-            with np.errstate(invalid="ignore"):
-                usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
-                found_M |= usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit)
-        return found_M
+        k = traits.host_traffic
+        if k is None:
+            return np.zeros(scaled_KM.shape[1], dtype=bool)
+        with np.errstate(invalid="ignore"):
+            usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
+            return np.asarray(usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit))
 
     def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""

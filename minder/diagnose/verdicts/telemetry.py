@@ -1,8 +1,9 @@
 """From the detector's scores to a suspect: which machine, how surely, and what should be done about it.
 
 A score over the threshold already means: different from its peers and from itself, for long enough, distinct from the second. The tier
-adds what it may cost to be wrong: `evict` needs two independent families of metrics, or two minutes of silence that the peers' stall
-confirms (a scrape that was lost for a minute may fall into a pause of all); anything less pages.
+adds what it may cost to be wrong: `evict` needs two independent families of metrics, not all of them of what neighbours bring about, or
+two minutes of silence that the peers' stall confirms (a scrape that was lost for a minute may fall into a pause of all); anything less
+pages.
 
 **Confidence.** Of the verdicts with 0.9, about nine in ten should be right. The raw strength of a verdict is what a reader of its evidence
 would count: independent families of metrics that agree, how much more evidence there is than a verdict needs, and whether others turned odd

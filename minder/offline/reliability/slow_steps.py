@@ -7,6 +7,7 @@ that could not be judged or trusted, is "not judged": it is neither slow nor hea
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,8 @@ def count_slow_steps(job: str, events: Iterable[LedgerEvent], runs: Sequence[Run
         ends = [*(item.time_s for item in own), end_s][1:]
         for event, following in zip(own, ends, strict=True):
             word, waste = _read(event.payload)
-            restart_s = next((start_s for start_s in starts_s if start_s > event.time_s), math.inf)
+            following_start = bisect.bisect_right(starts_s, event.time_s)
+            restart_s = starts_s[following_start] if following_start < len(starts_s) else math.inf
             stands_s = min(following, event.time_s + _STANDS_S, restart_s)
             found.add(_clip((at_s, event.time_s), period), NOT_JUDGED, begun_s, 0.0)
             found.add(_clip((event.time_s, stands_s), period), word, begun_s, waste)
