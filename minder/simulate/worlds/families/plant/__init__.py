@@ -32,7 +32,7 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     changes = Changes(site)
     background = choose_background(site, seed)
     off_s = apply_background(site, changes, background, seed)
-    chosen = None if fault == NO_FAULT else choose_fault(site, seed, fault, background.touched)
+    chosen = None if fault == NO_FAULT else choose_fault(site, seed, fault, background)
     if chosen is not None:
         apply_fault(site, changes, chosen, seed)
     times_N, machine_N, device_N, values_NK, metrics = scrape(site, changes, operate(site, changes, seed), seed)

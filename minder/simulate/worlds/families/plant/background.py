@@ -64,6 +64,11 @@ class Background:
     leaving: int | None
 
     @property
+    def over_s(self) -> float:
+        """When the cause ends the job's work for good; infinite if it does not."""
+        return self.at_s if self.cause in ("deadlock", "user_bug", "job_end") else np.inf
+
+    @property
     def touched(self) -> set[int]:
         """Machines with a nuisance, or that take part in an exchange."""
         return {machine for _, machine in self.nuisances} | (set() if self.leaving is None else {self.leaving})
@@ -145,9 +150,8 @@ def _cause(site: Site, changes: Changes, background: Background, law: np.random.
     elif name == "curtailment":
         changes.gpu("cap")[:] *= (1.0 - (0.2 + 0.3 * size) * changes.pulse(at_s))[:, None, None]
     elif name == "deadlock":
-        # All processes are in a collective, none of them halted more than the others: the job's network gives nothing more.
-        changes.job("net")[:] *= 1.0 - 0.9999 * changes.pulse(at_s, at_s + max(lasts_s, 300.0))
-        changes.job("traffic")[:] *= 1.0 + 1e4 * changes.pulse(at_s, at_s + max(lasts_s, 300.0))
+        # All processes are in a collective, none of them stopped more than the others.
+        changes.job("jam")[:] = changes.pulse(at_s, at_s + max(lasts_s, 300.0))
         changes.job("run")[changes.pulse(at_s + max(lasts_s, 300.0)) > 0] = 0.0
     elif name in ("user_bug", "job_end"):
         changes.job("run")[changes.pulse(at_s) > 0] = 0.0

@@ -25,7 +25,7 @@ class Changes:
     machines: nic, pcie, cpu, disk (rates), share (of the work), marks (congestion counters), width (PCIe lanes); of the job: run, flop,
     traffic, net, storage, loader. All others are added to zero: inlet (degrees), loss (of packets), hog (of the processor), frozen (of the
     time), halt (how, see above), silent, stuck (gauges), tcp (B/s), errors (1/s), downs, ecc, rows (events), memory, fill (of the disk),
-    broken (which metric), scaled (its unit), write and evaluate (of the job's time), absent (a GPU that its exporter does not see).
+    broken (which metric), scaled (its unit), write and jam (of the job's time), absent (a GPU that its exporter does not see).
     """
 
     def __init__(self, site: Site) -> None:

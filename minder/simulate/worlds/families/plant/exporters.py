@@ -113,7 +113,7 @@ class _Scraper:
         return np.asarray(held[self.tick_SM] if held.ndim == 1 else held[self.tick_SM, self.row_SM])
 
     def _phase(self, back_s: float) -> np.ndarray:
-        return np.interp(self.at_SM - back_s, self.edge_T, self.trace.phase_T)
+        return np.asarray(np.interp(self.at_SM - back_s, self.edge_T, self.trace.phase_T))
 
     def _noisy(self, name: str, value: np.ndarray) -> np.ndarray:
         """The value with its meter's lasting error and its noise: half of it with a memory of a minute, half of the moment."""

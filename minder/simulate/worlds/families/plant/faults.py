@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from minder.simulate.worlds.families.plant.background import Background
 from minder.simulate.worlds.families.plant.changes import DEAD, KERNEL, SPINNING, WAITING, Changes
 from minder.simulate.worlds.families.plant.site import Site, stream
 
@@ -74,8 +75,11 @@ class Fault:
         return self.name in GROUPED
 
 
-def choose_fault(site: Site, seed: int, fault: str | None, spared: set[int]) -> Fault | None:
-    """The fault of a seed, or the one asked for. spared: machines with a nuisance, which it takes only if there are no others."""
+def choose_fault(site: Site, seed: int, fault: str | None, background: Background) -> Fault | None:
+    """The fault of a seed, or the one asked for. Machines with a nuisance are taken only if there are no others.
+
+    It begins while the job works: minutes before the job ends, where its background ends it.
+    """
     law = stream(seed, 30)
     chance, kind = law.random(), law.random()
     if fault is None and chance >= 0.62:
@@ -88,9 +92,9 @@ def choose_fault(site: Site, seed: int, fault: str | None, spared: set[int]) -> 
         fault = str(law.choice(pool))
     where = law.random(2)
     length_s = site.duration_s
-    latest_s = max(length_s - min(420.0, 0.5 * length_s), 0.0)
+    latest_s = max(min(length_s, background.over_s) - min(420.0, 0.5 * min(length_s, background.over_s)), 0.0)
     early = law.random()
-    onset_s = law.uniform(min(120.0, 0.25 * length_s), latest_s)
+    onset_s = law.uniform(min(120.0, 0.25 * length_s, latest_s), latest_s)
     if early < 0.07:
         onset_s = law.uniform(20.0, 120.0)
     onset_s = site.tick_s * np.ceil(min(onset_s, latest_s) / site.tick_s)
@@ -100,7 +104,7 @@ def choose_fault(site: Site, seed: int, fault: str | None, spared: set[int]) -> 
     if fault in _STOPS:
         lasts_s = law.uniform(240.0, 1200.0)  # then the job's watchdog ends it
     end_s = min(onset_s + lasts_s, length_s)
-    machines = _members(site, fault, where[0]) if fault in GROUPED else _alone(site, where, spared, fault)
+    machines = _members(site, fault, where[0]) if fault in GROUPED else _alone(site, where, background.touched, fault)
     return Fault(fault, machines, float(onset_s), float(end_s))
 
 

@@ -100,7 +100,7 @@ class _Plant:
         frozen_M = np.broadcast_to(changes.now("frozen", t), own_M.shape)
         step_s = (float(own_M[halt_M == 0].max(initial=0.01)) + exposed_s + self.site.step_s * self.site.demand.bubble) * self.late_T[t]
         run, write = float(changes.now("run", t)), float(changes.now("write", t))
-        rate = run * (1.0 - write) * (1.0 - float(np.clip(frozen_M, 0.0, 1.0).max())) / step_s
+        rate = run * (1.0 - write) * (1.0 - float(changes.now("jam", t))) * (1.0 - float(np.clip(frozen_M, 0.0, 1.0).max())) / step_s
         done = self._advance(rate, span_s, bool(halt_M.any()))
         rate = done / span_s
         gpu_M = work_MG.max(axis=1) + lane_MG.max(axis=1)
