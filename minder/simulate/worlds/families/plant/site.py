@@ -129,7 +129,7 @@ def draw_site(seed: int, machines: int | None, duration_s: float | None) -> Site
     return Site(
         names=tuple(f"{prefix}{number:04d}" for number in range(many)),
         gpus=gpus, per_gpu=per_gpu, start_s=1.76e9 + float(law.integers(0, 10_000_000)), duration_s=length_s,
-        tick_s=max(1.0, length_s / 800.0), scrape_s=scrape_s, step_s=step_s, board=board, demand=_demand(law),
+        tick_s=max(2.0, length_s / 800.0), scrape_s=scrape_s, step_s=step_s, board=board, demand=_demand(law),
         stage_M=layout[0], role_M=layout[1], rack_M=layout[2], switch_M=layout[3],
         cold_c=float(law.uniform(18.0, 29.0)), inlet_c_M=_heavy(law, (many,), 1.1 * stretch),
         silicon_MG=1.0 + 0.03 * stretch * law.standard_normal((many, gpus)),
