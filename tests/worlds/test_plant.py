@@ -25,7 +25,7 @@ def small(seed: int, fault: str | None = None, duration_s: float = 240.0) -> Wor
 
 
 def test_the_same_seed_gives_the_same_world() -> None:
-    one, other = plant.draw(7, machines=8, duration_s=900.0), plant.draw(7, machines=8, duration_s=900.0)
+    one, other = plant.draw(7, machines=8, duration_s=240.0), plant.draw(7, machines=8, duration_s=240.0)
     assert one.truth == other.truth and one.metrics == other.metrics
     np.testing.assert_array_equal(one.times_N, other.times_N)
     np.testing.assert_array_equal(one.values_NK, other.values_NK)
@@ -91,12 +91,12 @@ def test_most_faults_are_shown() -> None:
     for seed in range(200, 240):
         if len(shown) == 24:
             break
-        world = small(seed, None, 600.0)
+        world = small(seed, None, 400.0)
         truth = world.truth
         if truth.onset_s is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # metrics that none of the machines has
-                windows = window_of(world), window_of(small(seed, NO_FAULT, 600.0))
+                windows = window_of(world), window_of(small(seed, NO_FAULT, 400.0))
                 shown.append(is_shown(*windows, truth.culprits or truth.group, truth.onset_s, truth.end_s))
     assert len(shown) >= 20 and np.mean(shown) >= 0.8, shown
 
@@ -104,7 +104,7 @@ def test_most_faults_are_shown() -> None:
 def test_a_machine_that_throttles_slows_the_others() -> None:
     """A synchronous job: the others' power falls as they wait."""
     for seed in range(300, 320):
-        world, twin = (plant.draw(seed, fault=fault, machines=8, duration_s=600.0) for fault in ("power_brake", NO_FAULT))
+        world, twin = (plant.draw(seed, fault=fault, machines=8, duration_s=400.0) for fault in ("power_brake", NO_FAULT))
         if (
             world.truth.cause is None
             and not world.roles
