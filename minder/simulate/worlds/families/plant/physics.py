@@ -99,7 +99,8 @@ class _Plant:
         halt_M = np.broadcast_to(changes.now("halt", t), own_M.shape)
         frozen_M = np.broadcast_to(changes.now("frozen", t), own_M.shape)
         step_s = (float(own_M[halt_M == 0].max(initial=0.01)) + exposed_s + self.site.step_s * self.site.demand.bubble) * self.late_T[t]
-        run, write = float(changes.now("run", t)), float(changes.now("write", t))
+        run = float(changes.now("run", t))
+        write = 0.0 if self.phase >= self.limit else float(changes.now("write", t))  # a job that hangs writes no checkpoint
         rate = run * (1.0 - write) * (1.0 - float(changes.now("jam", t))) * (1.0 - float(np.clip(frozen_M, 0.0, 1.0).max())) / step_s
         done = self._advance(rate, span_s, bool(halt_M.any()))
         rate = done / span_s
