@@ -8,7 +8,7 @@ Legend: N samples, K metrics, R scrapes, M machines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -21,7 +21,7 @@ from minder.simulate.worlds.families.tally.plan import CAUSE_MAKERS, FAULT_MAKER
 from minder.simulate.worlds.families.tally.site import Site, build_site
 from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
-__all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "draw"]
+__all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "Befallen", "befall", "draw"]
 
 NAME = "tally"
 FAULTS: Mapping[str, str] = MappingProxyType({name: fault.text for name, fault in FAULT_MAKERS.items()})
@@ -142,15 +142,38 @@ def _labels(seed: int, site: Site, names: tuple[str, ...]) -> dict[str, dict[str
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Befallen:
+    """All acts of a world. truth: without names, times in seconds since the recording began. members: places that the fault hits.
+
+    exchanged: the place that a spare takes over at swap_s, -1 for none. clocks: seconds by which the clocks of places are off.
+    """
+
+    acts: list[Act]
+    truth: Truth
+    members: tuple[int, ...]
+    exchanged: int
+    swap_s: float
+    clocks: dict[int, float]
+
+
+def befall(seed: int, site: Site, fault: str | None = None) -> Befallen:
+    """What happens to a site. fault: as in `draw`."""
+    cause, cause_acts, exchanged, swap_s = _cause(seed, site)
+    nuisances, nuisance_acts, taken, clocks = _nuisances(seed, site)
+    fault_acts, truth, members = _fault(seed, site, fault, taken | ({exchanged} if exchanged >= 0 else set()))
+    acts = [*cause_acts, *nuisance_acts, *fault_acts]
+    return Befallen(acts, replace(truth, cause=cause, nuisances=nuisances), members, exchanged, swap_s, clocks)
+
+
 def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
     """One world: see `minder.simulate.worlds.world.Family`. Raises ConfigError for a fault that there is not."""
     if fault is not None and fault != NO_FAULT and fault not in FAULT_MAKERS:
         raise ConfigError(f'there is no fault "{fault}": use {", ".join(FAULT_MAKERS)} or {NO_FAULT}')
     site = build_site(seed, machines, duration_s)
-    cause, cause_acts, exchanged, swap_s = _cause(seed, site)
-    nuisances, nuisance_acts, taken, clocks = _nuisances(seed, site)
-    fault_acts, truth, members = _fault(seed, site, fault, taken | ({exchanged} if exchanged >= 0 else set()))
-    acts = [*cause_acts, *nuisance_acts, *fault_acts]
+    befallen = befall(seed, site, fault)
+    truth, members, exchanged = befallen.truth, befallen.members, befallen.exchanged
+    acts = befallen.acts
     found = scrape(site, acts, keep_account(site, acts, seed), seed)
     metrics = tuple(dict.fromkeys(name for _, scraped in found for name in scraped.values))
     times_N, machine_N, device_N, values_NK = _rows(site, found, metrics)
@@ -161,13 +184,13 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     numbers = np.sort(rng.choice(9 * site.machines + 20, site.machines + 1, replace=False))
     names = tuple(f"{stem}-{number:05d}" for number in numbers)
     if exchanged >= 0:  # the spare keeps the account of the place that it takes over
-        machine_N = np.where((machine_N == exchanged) & (times_N >= swap_s), site.machines, machine_N)
+        machine_N = np.where((machine_N == exchanged) & (times_N >= befallen.swap_s), site.machines, machine_N)
     else:
         names = names[: site.machines]
     off_M = np.zeros(len(names))
     if rng.random() < 0.06:
         off_M[: site.machines] = rng.uniform(-30.0, 30.0, site.machines)
-    for place, off_s in clocks.items():
+    for place, off_s in befallen.clocks.items():
         off_M[place] = off_s
     labels = _labels(seed, site, names)
     if exchanged >= 0:
@@ -177,7 +200,7 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     named = tuple(names[m] for m in members)
     is_group = truth.fault is not None and FAULT_MAKERS[truth.fault].where in ("rack", "switch")
     truth = replace(
-        truth, culprits=() if is_group else named, group=named if is_group else (), cause=cause, nuisances=nuisances,
+        truth, culprits=() if is_group else named, group=named if is_group else (),
         onset_s=None if truth.onset_s is None else start_s + truth.onset_s, end_s=None if truth.end_s is None else start_s + truth.end_s,
     )  # fmt: skip
     return World(

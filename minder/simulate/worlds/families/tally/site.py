@@ -51,7 +51,7 @@ class Exporter:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """rate: of each counter, in its own unit a second (see `_rates`). scale_MC: durable factors of each machine by counter group.
+    """rate: of each counter, in its own unit a second (see `_rates`). scale: durable factors of each machine (M,) by counter group.
 
     stage_M, rack_M, switch_M: places. cost_MP: seconds that each way costs in a normal step. drift_MG: slow drift of speed, in shares.
     micro: cycles of load, work and receive in a step. ring: an exchange goes at the pace of its slowest member.
