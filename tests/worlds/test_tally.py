@@ -52,7 +52,7 @@ def test_every_cause_and_nuisance_can_be_made() -> None:
 
 
 def test_causes_and_nuisances_come_with_and_without_a_fault() -> None:
-    truths = [tally.befall(seed, build_site(seed, 12, 900.0)).truth for seed in range(400)]
+    truths = [tally.befall(seed, build_site(seed, 12, 900.0)).truth for seed in range(240)]
     faulty = [truth for truth in truths if truth.fault]
     healthy = [truth for truth in truths if not truth.fault]
     assert 0.5 < len(faulty) / len(truths) < 0.75
@@ -65,10 +65,10 @@ def test_causes_and_nuisances_come_with_and_without_a_fault() -> None:
 
 
 def test_most_faults_are_shown() -> None:
-    faulty = [seed for seed in range(60) if tally.befall(seed, build_site(seed, 5, 480.0)).truth.fault][:24]
+    faulty = [seed for seed in range(60) if tally.befall(seed, build_site(seed, 4, 330.0)).truth.fault][:24]
     unseen = []
     for seed in faulty:
-        world, twin = tally.draw(seed, machines=5, duration_s=480.0), tally.draw(seed, machines=5, duration_s=480.0, fault=NO_FAULT)
+        world, twin = tally.draw(seed, machines=4, duration_s=330.0), tally.draw(seed, machines=4, duration_s=330.0, fault=NO_FAULT)
         truth = world.truth
         assert truth.onset_s is not None
         if not is_shown(window_of(world), window_of(twin), truth.culprits or truth.group, truth.onset_s, truth.end_s):
