@@ -47,7 +47,7 @@ ERRORS, TCP, RTT = "link_errors_per_second", "tcp_throughput_bytes_per_second", 
 RESENT, QUEUE_IN, QUEUE_OUT = "tcp_retransmits_per_second", "tcp_receive_queue_bytes", "tcp_send_queue_bytes"
 JOB_CPU, JOB_BUSY, JOB_MEM, USED = "job_cpu_ratio", "job_busy_ratio", "job_memory_bytes", "gpu_memory_used_ratio"
 
-_SLOW_CLOCK: Mapping[str, Size] = {CLOCK: (-0.22, -0.69), POWER: (-0.25, -0.6), HEAT: (-4.0, -12.0)}
+_SLOW_CLOCK: Mapping[str, Size] = {CLOCK: (-0.22, -0.6), POWER: (-0.25, -0.6), HEAT: (-4.0, -12.0)}
 _HOT: Mapping[str, Size] = {HEAT: (14.0, 26.0), CLOCK: (-0.2, -0.6), POWER: (-0.15, -0.5)}
 _CROWDED: Mapping[str, Size] = {PFC: (1.4, 3.2), ECN: (0.9, 2.4), CNP: (0.9, 2.4), XMIT: (0.8, 2.2)}  # more than the median's surge
 
@@ -59,7 +59,7 @@ FAULTS: Mapping[str, Change] = {
     "fan_decline": Change("A fan fails: the machine warms for minutes and then clocks down.",
         _HOT, (0.1, 0.35), form="growth", marks=("thermal",)),
     "power_brake": Change("A power supply fails and the machine runs under its power brake.",
-        {CLOCK: (-0.3, -0.69), POWER: (-0.35, -0.7), HEAT: (-5.0, -14.0)}, (0.2, 0.45), marks=("brake",)),
+        {CLOCK: (-0.3, -0.6), POWER: (-0.35, -0.7), HEAT: (-5.0, -14.0)}, (0.2, 0.45), marks=("brake",)),
     "nvlink_lane": Change("One NVLink lane is lost and the machine's tensor group is slower.",
         {NVLINK: (-0.15, -0.5), SM: (0.12, 0.4), TENSOR: (-0.05, -0.2), POWER: (-0.03, -0.12), PCIE: (0.2, 0.9)},
         (0.06, 0.3), device=True),

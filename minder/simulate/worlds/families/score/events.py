@@ -93,7 +93,7 @@ def draw_fault(seed: int, job: Job, asked: str | None, others: tuple[Event, ...]
 def _event(
     rng: np.random.Generator, job: Job, name: str, change: Change, machines: tuple[int, ...], onset: int, seed: tuple[int, ...]
 ) -> Event:
-    share, about = rng.random(), rng.uniform(0.75, 1.25, len(change.shift))
+    share, about = rng.random(), rng.uniform(0.85, 1.15, len(change.shift))
     size = {metric: (low + (high - low) * share) * float(a) for (metric, (low, high)), a in zip(change.shift.items(), about, strict=True)}
     device = int(rng.integers(0, max(1, job.devices))) if change.device and job.devices else -1
     if change.device and not job.devices:  # the exporter's mean over a machine's devices dilutes a single one's change
