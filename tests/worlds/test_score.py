@@ -56,10 +56,10 @@ def test_every_cause_and_nuisance_is_drawn_whether_or_not_there_is_a_fault() -> 
 
 def test_most_faults_are_shown_by_the_telemetry() -> None:
     shown = []
-    for seed in range(60):
+    for seed in range(150):
         world = score.draw(seed, machines=7, duration_s=800.0)
         truth = world.truth
-        if truth.onset_s is not None and len(shown) < 24:
+        if truth.onset_s is not None and len(world.times_N) < 4000:  # long ones take long to align
             twin = score.draw(seed, fault=NO_FAULT, machines=7, duration_s=800.0)
             shown.append(is_shown(window_of(world), window_of(twin), truth.culprits or truth.group, truth.onset_s, truth.end_s))
         if len(shown) == 24:
