@@ -168,6 +168,8 @@ class StandingOut(Stage):
         unfelt_K1 = traits.works_K1 & (phase.harm < _N.harms)
         harmless_K1 = traits.falls_K1 | unfelt_K1
         counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
+        if phase.usually_rests:  # samples that meet a burst of work, or miss it, say nothing of how fast it is
+            counted_KX *= ~traits.does_K1
         counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # who has less congestion than others is not what they wait for
         counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else self.config.stayed, 1.0)
         fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX

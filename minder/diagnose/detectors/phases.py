@@ -52,6 +52,7 @@ class PhasesNumbers:
     rest_power: float
     rest_sm: float
     rested: float
+    at_rest: float
     felt: float
     plainly_felt: float
     hiccup_s: float
@@ -87,6 +88,7 @@ _SHIFTS = (("shift_K", "wobble_K"), ("long_shift_K", "long_wobble_K"))
 # Whose level falls far when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
 _RESTING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio", "gpu_power_draw_watts", "gpu_sm_activity_ratio")
+_NO_REST = "gpu_power_draw_watts"  # what a GPU draws at rest differs by model
 
 
 @dataclass(slots=True)
@@ -118,6 +120,7 @@ class Phases(Stage):
 
     def update(self, row: Row) -> None:
         row.phase = self.follow_phase(row.traits, row.time_s, row.center_K, (row.seen.gap_s, row.seen.interval_s))
+        row.phase.usually_rests = self._rests(row.traits, self.state.common_K) and self._rests(row.traits, row.center_K)
 
     def follow_phase(self, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
         """One row. center_K: median of all machines, scaled; pace: (seconds since the last row, usual scrape interval)."""
@@ -316,6 +319,14 @@ class Phases(Stage):
                     return fall > least
         return False
 
+    def _rests(self, traits: TraitTable, level_K: np.ndarray) -> bool:
+        """This level of the first of these metrics that is known is that of GPUs at rest, whatever is usual."""
+        for name in _RESTING:
+            k = traits.place.get(name)
+            if k is not None and name != _NO_REST and not isnan(level_K[k]):
+                return traits.unscale(k, float(level_K[k])) < _N.at_rest
+        return False
+
     def _note_idle(self, time_s: float, idle: bool, interval_s: float) -> float:
         since_s = self.state.idle_since_s
         if idle:
@@ -339,7 +350,8 @@ class Phase:
     phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
     only echoes. stands_since_s: when it came to stand, NaN while it does not. harm: the effect, but for work and traffic that
-    have only become more for all machines: a job that does more than it usually does is harmed by none.
+    have only become more for all machines: a job that does more than it usually does is harmed by none. usually_rests: GPUs rest
+    now, as in most samples: work comes in bursts.
     """
 
     moving: bool
@@ -357,6 +369,7 @@ class Phase:
     over: bool = False
     stands_since_s: float = np.nan
     harm: float = 0.0
+    usually_rests: bool = False
 
 
 def _paces() -> tuple[tuple[float, float], ...]:
