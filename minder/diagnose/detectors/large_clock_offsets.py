@@ -20,12 +20,12 @@ from minder.diagnose.detectors.state import per
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["FarClockState", "FarClocks"]
+__all__ = ["LargeClockOffsetState", "LargeClockOffsets"]
 
 
 @dataclass(frozen=True, slots=True)
-class FarClocksNumbers:
-    """Section [far_clocks] of detector.toml: what each number is stands there."""
+class LargeClockOffsetsNumbers:
+    """Section [large_clock_offsets] of detector.toml: what each number is stands there."""
 
     stretch_s: float
     far: int
@@ -34,11 +34,11 @@ class FarClocksNumbers:
     still_fits: float
 
 
-_N = numbers("far_clocks", FarClocksNumbers)
+_N = numbers("large_clock_offsets", LargeClockOffsetsNumbers)
 
 
 @dataclass(slots=True)
-class FarClockState(ClockState):
+class LargeClockOffsetState(ClockState):
     """Of stretches instead of rows."""
 
     sum_M: np.ndarray = per("M")  # of its level in this stretch
@@ -48,15 +48,15 @@ class FarClockState(ClockState):
     stretch_rows: float = 1.0  # in a whole one
 
 
-class FarClocks(Timing):
+class LargeClockOffsets(Timing):
     """Clocks that are off by more; whose are: `row.far_off`."""
 
-    state: FarClockState
+    state: LargeClockOffsetState
     patient = False  # within four minutes there is always a move
 
     def update(self, row: Row) -> None:
         if row.level_M is not None:
-            self.observe_levels(row.level_M, row.seen.gap_s)
+            self.observe_levels(row.level_M, row.status.gap_s)
         row.far_off = self.align(row.distances, row.scaled_KM)
 
     def observe_levels(self, level_M: np.ndarray, gap_s: float) -> None:

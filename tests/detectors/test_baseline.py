@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from minder.diagnose.detectors.baseline import Baseline, Lesson
 from minder.diagnose.detectors.presence import Presence
-from minder.diagnose.detectors.reference import Lesson, Reference
 from minder.diagnose.detectors.traits import TraitTable
 from tests.detectors.one_stage import one_stage
 
@@ -14,17 +14,17 @@ METRICS = ("gpu_duty_cycle_ratio", "gpu_power_draw_watts", "cpu_usage_ratio")
 MACHINES = tuple(f"m{m}" for m in range(7))
 
 
-def remembering(seconds: float) -> Reference:
+def remembering(seconds: float) -> Baseline:
     """So much data behind every series; deviations and usual sizes of all kinds."""
     rng = np.random.default_rng(0)
-    reference = one_stage(Reference, MACHINES, METRICS)
-    state = reference.state
+    baseline = one_stage(Baseline, MACHINES, METRICS)
+    state = baseline.state
     shape = (len(METRICS), len(MACHINES))
     state.n_KM = np.full(shape, seconds, dtype=np.float32)
-    state.all_quick.smooth_KM, state.all_quick.spread_KM, state.standing_KM = (
+    state.all_quick.smooth_KM, state.all_quick.spread_KM, state.baseline_KM = (
         rng.standard_normal(shape).astype(np.float32) ** 2 for _ in range(3)
     )
-    return reference
+    return baseline
 
 
 def lesson_of(shape: tuple[int, ...], *, moved: bool = False) -> Lesson:
@@ -37,9 +37,9 @@ def test_series_are_learned_alike_whether_all_are_equally_old_or_one_is_not(seco
     apart.state.n_KM[2, 6] += 1.0  # of the last metric, so that the first two must come out the same
     rest_KM = np.random.default_rng(1).standard_normal((len(METRICS), len(MACHINES))).astype(np.float32)
     lesson = lesson_of(rest_KM.shape)
-    for reference in (alike, apart):
-        reference.learn_usual(TraitTable(METRICS), rest_KM, lesson, staged=False)
-    for name in ("n_KM", "standing_KM"):
+    for baseline in (alike, apart):
+        baseline.learn_usual(TraitTable(METRICS), rest_KM, lesson, staged=False)
+    for name in ("n_KM", "baseline_KM"):
         assert np.array_equal(getattr(alike.state, name)[:2], getattr(apart.state, name)[:2]), name
     for name in ("spread_KM", "unit_KM"):
         assert np.array_equal(getattr(alike.state.all_quick, name)[:2], getattr(apart.state.all_quick, name)[:2]), name
@@ -69,17 +69,17 @@ def test_who_has_news_is_seen_alike_whether_all_have_or_one_repeats_itself() -> 
 
 def standing_after(samples: list[float], *, moved: bool = False) -> float:
     """Where one series is said to stand after these samples, that of the others all being calm for 20 minutes."""
-    reference, rng = remembering(1200.0), np.random.default_rng(2)
+    baseline, rng = remembering(1200.0), np.random.default_rng(2)
     shape = (len(METRICS), len(MACHINES))
-    state = reference.state
-    state.standing_KM = np.zeros(shape, dtype=np.float32)
+    state = baseline.state
+    state.baseline_KM = np.zeros(shape, dtype=np.float32)
     state.all_quick.smooth_KM = np.full(shape, 0.02, dtype=np.float32)
     state.all_quick.spread_KM = np.full(shape, 0.02, dtype=np.float32)
     for sample in [0.0, *samples]:
         rest_KM = rng.normal(0.0, 0.001, shape).astype(np.float32)
-        rest_KM[0, 4] = sample - state.standing_KM[0, 4]
-        reference.learn_usual(TraitTable(METRICS), rest_KM, lesson_of(shape, moved=moved), staged=False)
-    return float(state.standing_KM[0, 4])
+        rest_KM[0, 4] = sample - state.baseline_KM[0, 4]
+        baseline.learn_usual(TraitTable(METRICS), rest_KM, lesson_of(shape, moved=moved), staged=False)
+    return float(state.baseline_KM[0, 4])
 
 
 def test_a_single_sample_hardly_moves_a_machines_usual_place_however_far_it_is() -> None:

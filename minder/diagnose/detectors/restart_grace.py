@@ -18,7 +18,7 @@ import numpy as np
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
 from minder.diagnose.detectors.phases import Phase, Phases, PhasesNumbers
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.presence import RowStatus
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -27,27 +27,27 @@ from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["Returning", "ReturningState"]
+__all__ = ["RestartGrace", "RestartGraceState"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReturningNumbers:
-    """Section [returning] of detector.toml: what each number is stands there."""
+class RestartGraceNumbers:
+    """Section [restart_grace] of detector.toml: what each number is stands there."""
 
     long_s: float
     takes_s: float
     writes_s: float
     moves_s: float
     at_work: float
-    sure_s: float
-    sure_intervals: float
+    confirm_s: float
+    confirm_intervals: float
     most: float
     before_s: float
     before_intervals: float
     half: float
 
 
-_N = numbers("returning", ReturningNumbers)
+_N = numbers("restart_grace", RestartGraceNumbers)
 _PHASES = numbers("phases", PhasesNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
 
@@ -56,7 +56,7 @@ _RESTED = ("rests_on_M", "rest_since_s", "idled", "all_left_s", "at_most_s")
 
 
 @dataclass(slots=True)
-class ReturningState(State):
+class RestartGraceState(State):
     waits_M: np.ndarray = per("M")  # 1: stood, or was silent, when all stood, and has not worked since
     works_since_M: np.ndarray = per("M", np.nan)  # of who waited: since when it has been seen at work
     all_stand_since_s: float = np.nan
@@ -67,39 +67,39 @@ class ReturningState(State):
     at_most_s: float = 0.0  # for how long after that who rests on is given time
 
 
-class Returning(Stage):
+class RestartGrace(Stage):
     """Whose newest sample shows nothing, for it is given time to come back."""
 
     phases: Phases
     score: ScoreState
-    state: ReturningState
+    state: RestartGraceState
 
     def update(self, row: Row) -> None:
-        row.strength.shown_M[self.late_M(row.traits, row.scaled_KM, row.seen, row.phase, row.time_s)] = 0.0
+        row.strength.support_M[self.in_grace_M(row.traits, row.scaled_KM, row.status, row.phase, row.time_s)] = 0.0
 
-    def late_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
+    def in_grace_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray:
         """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
-        found_M = np.zeros(len(seen.silent_M), dtype=bool)
-        for late in (self._not_back_M, self._tarries_M):
-            given_M = late(traits, scaled_KM, seen, phase, time_s)
+        found_M = np.zeros(len(status.silent_M), dtype=bool)
+        for in_grace in (self._not_back_M, self._still_idle_M):
+            given_M = in_grace(traits, scaled_KM, status, phase, time_s)
             if given_M is not None:
                 found_M |= given_M
         return found_M
 
-    def _tarries_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
+    def _still_idle_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
         """Who rests on after a rest of all, as GPUs do whose host still writes or loads, whatever the others do meanwhile."""
         since_s = self.state.rest_since_s
         if isnan(since_s) and not (phase.idle or phase.stalled):
             return None
         fall_M = self.phases.rest_M(traits, scaled_KM)
-        told_M = ~np.isnan(fall_M) & ~seen.silent_M
-        rests_M = told_M & (fall_M > _N.half)
+        reported_M = ~np.isnan(fall_M) & ~status.silent_M
+        rests_M = reported_M & (fall_M > _N.half)
         # before they idle; after it spinning ones may look like it, where only power or SM activity shows
-        most_rest = self.state.idled == 0.0 and np.count_nonzero(rests_M) > _N.most * np.count_nonzero(told_M)
+        most_rest = self.state.idled == 0.0 and np.count_nonzero(rests_M) > _N.most * np.count_nonzero(reported_M)
         if phase.idle or (phase.stalled and most_rest):
             since_s = time_s if isnan(since_s) else since_s
             is_long = phase.idle and phase.idle_s >= _N.long_s
-            self.state.rests_on_M = np.maximum(self.state.rests_on_M, rests_M | (seen.silent_M & is_long))
+            self.state.rests_on_M = np.maximum(self.state.rests_on_M, rests_M | (status.silent_M & is_long))
             self.state.rest_since_s = since_s
             self.state.idled = max(float(phase.idle), self.state.idled)
             self.state.all_left_s = np.nan
@@ -108,17 +108,17 @@ class Returning(Stage):
         if isnan(since_s):
             return None
         if isnan(self.state.all_left_s):
-            if not told_M.any():
+            if not reported_M.any():
                 return None  # nothing is known, and nothing forgotten
             self.state.all_left_s = time_s
         at_most_M = np.where(self._moves_M(traits, scaled_KM), max(_N.moves_s, self.state.at_most_s), self.state.at_most_s)
-        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~told_M) & (~seen.silent_M | (at_most_M > _N.writes_s))
+        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~reported_M) & (~status.silent_M | (at_most_M > _N.writes_s))
         on_M &= time_s - self.state.all_left_s <= at_most_M
         if not on_M.any():
             self.state.forget(*_RESTED)
             return None
         self.state.rests_on_M = on_M.astype(np.float64)
-        was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * seen.interval_s)
+        was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * status.interval_s)
         return np.asarray(on_M & ~was_odd_M)
 
     def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
@@ -130,13 +130,13 @@ class Returning(Stage):
             usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
             return np.asarray(usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit))
 
-    def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
+    def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
         since_s = self.state.all_stand_since_s
         if isnan(since_s) and not (phase.stalled or phase.idle):
             return None
         level_KM = scaled_KM[traits.activity_K] - self.phases.state.common_K[traits.activity_K][:, None]
-        heard_M = ~np.isnan(level_KM).all(axis=0) & ~seen.silent_M
+        heard_M = ~np.isnan(level_KM).all(axis=0) & ~status.silent_M
         if not heard_M.any():
             return None  # all is silent: nothing is known, and nothing forgotten
         level_M = np.nan_to_num(level_KM).sum(axis=0) / np.maximum(1, (~np.isnan(level_KM)).sum(axis=0))
@@ -150,7 +150,7 @@ class Returning(Stage):
         works_M = heard_M & (level_M > _N.at_work)
         began_M = works_M & np.isnan(self.state.works_since_M) & (self.state.waits_M > 0.0)
         works_since_M = np.where(stands_M, np.nan, np.where(began_M, time_s, self.state.works_since_M))
-        back_M = time_s - works_since_M >= max(_N.sure_s, _N.sure_intervals * seen.interval_s)
+        back_M = time_s - works_since_M >= max(_N.confirm_s, _N.confirm_intervals * status.interval_s)
         waits_M = ((self.state.waits_M > 0.0) | (all_stand & ~works_M)) & ~back_M
         first_s = float(np.nanmin(works_since_M)) if (works_since_M == works_since_M).any() else time_s
         over = not all_stand and first_s - since_s < _N.long_s

@@ -1,8 +1,8 @@
 """How far each machine is from where it stands usually, seen from its peers.
 
-The yardstick is the median of the others ("all" machines, and those of the same pipeline "stage"). The machine's own standing offset is
-learned and taken away; what is left is smoothed at two paces ("quick", "slow") and measured in its own usual size, wander included:
-uneven experts and long sequences make a machine differ for a minute, and have done so before.
+The yardstick is the median of the others ("all" machines, and those of the same pipeline "stage"). The machine's own standing offset, its
+baseline, is learned and taken away; what is left is smoothed at two paces ("quick", "slow") and measured in its own usual size, wander
+included: uneven experts and long sequences make a machine differ for a minute, and have done so before.
 
 Work per row is a few passes over (K, M); deviations in usual sizes are only worked out for the machines that stand out (X).
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
 __all__ = [
+    "Baseline",
+    "BaselineNumbers",
+    "BaselineState",
     "Distances",
     "Lesson",
-    "Reference",
-    "ReferenceNumbers",
-    "ReferenceState",
     "Scale",
     "Yardstick",
     "apart_K",
@@ -39,8 +39,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceNumbers:
-    """Section [reference] of detector.toml: what each number is stands there."""
+class BaselineNumbers:
+    """Section [baseline] of detector.toml: what each number is stands there."""
 
     usual_s: float
     echo: float
@@ -56,7 +56,7 @@ class ReferenceNumbers:
     least_step: float
 
 
-_N = numbers("reference", ReferenceNumbers)
+_N = numbers("baseline", BaselineNumbers)
 
 
 @dataclass(slots=True)
@@ -69,8 +69,8 @@ class Yardstick(State):
 
 
 @dataclass(slots=True)
-class ReferenceState(State):
-    standing_KM: np.ndarray = per("KM")  # own usual distance from the common level: taken away before machines are compared
+class BaselineState(State):
+    baseline_KM: np.ndarray = per("KM")  # own usual distance from the common level: taken away before machines are compared
     n_KM: np.ndarray = per("KM")  # seconds of data behind what is usual
     all_quick: Yardstick = field(default_factory=Yardstick)
     all_slow: Yardstick = field(default_factory=Yardstick)
@@ -110,14 +110,14 @@ class Lesson:
 class Scale(Stage):
     """Each value on its metric's scale, less the machine's standing offset; the common level: `row.scaled_KM`, `row.center_K`."""
 
-    reference: ReferenceState
+    baseline: BaselineState
 
     def update(self, row: Row) -> None:
         scaled_KM = row.traits.scale(row.raw_KM)
-        if row.seen.usable_KM is not None:
-            scaled_KM[~row.seen.usable_KM] = np.nan
-        scaled_KM -= self.reference.standing_KM
-        row.scaled_KM, row.ordered = scaled_KM, Ordered(scaled_KM, whole=row.seen.usable_KM is None)
+        if row.status.usable_KM is not None:
+            scaled_KM[~row.status.usable_KM] = np.nan
+        scaled_KM -= self.baseline.baseline_KM
+        row.scaled_KM, row.ordered = scaled_KM, Ordered(scaled_KM, whole=row.status.usable_KM is None)
         row.center_K = row.ordered.median_K()
 
 
@@ -128,10 +128,10 @@ class Distances(Stage):
         row.distances = distances(row.scaled_KM, row.ordered, row.layout.stages.members)
 
 
-class Reference(Stage):
+class Baseline(Stage):
     """Every yardstick at two paces: the quick one speaks in seconds, the slow one hears what noise drowns."""
 
-    state: ReferenceState
+    state: BaselineState
 
     def __init__(self) -> None:
         self.slow_out_M: np.ndarray | None = None  # who stands out at the slow pace, until it is updated
@@ -140,12 +140,12 @@ class Reference(Stage):
         self.slow_out_M = None
 
     def update(self, row: Row) -> None:
-        state, seen, phase, config = self.state, row.seen, row.phase, self.config
+        state, status, phase, config = self.state, row.status, row.phase, self.config
         unsure = phase.idle or phase.moving or phase.grace  # a rest says nothing of work
-        waited_s = min(state.slow_waited_s, _N.step_s) + seen.gap_s
+        waited_s = min(state.slow_waited_s, _N.step_s) + status.gap_s
         state.slow_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
-        quick = 1.0 - np.exp(-seen.gap_s / max(config.smooth_s, _N.quick_intervals * seen.interval_s))
-        slow = 0.0 if unsure else 1.0 - np.exp(-waited_s / max(config.slow_s, _N.slow_intervals * seen.interval_s))
+        quick = 1.0 - np.exp(-status.gap_s / max(config.smooth_s, _N.quick_intervals * status.interval_s))
+        slow = 0.0 if unsure else 1.0 - np.exp(-waited_s / max(config.slow_s, _N.slow_intervals * status.interval_s))
         for name, distance_KM in row.distances.items():
             smooth(state.all_quick if name == "all" else state.stage_quick, distance_KM, float(quick))
             if waited_s >= _N.step_s:
@@ -174,8 +174,8 @@ class Reference(Stage):
             gain_KM *= taught_KM
         bounded_KM = _bounded(self.state.all_quick, rest_KM, lesson.moved_KM)
         step_KM = gain_KM * (np.nan_to_num(bounded_KM) if has_gaps(bounded_KM) else bounded_KM)
-        step_KM += self.state.standing_KM
-        self.state.standing_KM = step_KM
+        step_KM += self.state.baseline_KM
+        self.state.baseline_KM = step_KM
         young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(known_KM, np.float32(1.0))
         unready_KM = known_KM < lesson.warmup_s
         early_KM = known_KM <= _N.first_looks * gap_s

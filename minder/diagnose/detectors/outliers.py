@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import Baseline, BaselineState, apart_K, deviation_KX
 from minder.diagnose.detectors.clocks import ClocksNumbers
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, Phases
-from minder.diagnose.detectors.reference import Reference, ReferenceState, apart_K, deviation_KX
 from minder.diagnose.detectors.stage import Stage
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["Changed", "Deviants", "Stages", "StandingOut"]
+__all__ = ["Changed", "FindingOutliers", "Outliers", "PipelineStages"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviantsNumbers:
-    """Section [deviants] of detector.toml: what each number is stands there."""
+class OutliersNumbers:
+    """Section [outliers] of detector.toml: what each number is stands there."""
 
     large: int
     confirms: float
@@ -41,12 +41,12 @@ class DeviantsNumbers:
     plain: float
 
 
-_N = numbers("deviants", DeviantsNumbers)
+_N = numbers("outliers", OutliersNumbers)
 _CLOCKS = numbers("clocks", ClocksNumbers)
 
 
 @dataclass(slots=True)
-class Stages:
+class PipelineStages:
     """Machines that do the same work, as index arrays; `middles`: where each stage's machines usually stand, worked out when asked."""
 
     members: list[np.ndarray]
@@ -55,7 +55,7 @@ class Stages:
     middles: dict[int, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stage_of: Sequence[object]) -> Stages:
+    def of(cls, stage_of: Sequence[object]) -> PipelineStages:
         by_stage: dict[object, list[int]] = {}
         for index, stage in enumerate(stage_of):
             by_stage.setdefault(stage, []).append(index)
@@ -77,14 +77,15 @@ class Stages:
 
 
 @dataclass(slots=True)
-class Deviants:
+class Outliers:
     """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
     newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled;
-    shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown; jammed: the congestion
+    support_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown; congested: the congestion
     counters of all machines have risen.
 
     smooth_KX: how far from all others, smoothed quickly, scaled; own_KX: the same from the yardstick that counts; stayed_KX: its peers
-    moved, and it did not; fallen_KX: what it does has plainly fallen; unfelt_K1: more of it is no fault now; jam_K: congestion of all."""
+    moved, and it did not; fallen_KX: what it does has plainly fallen; unfelt_K1: more of it is no fault now; congested_K: job-wide
+    congestion."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -92,16 +93,16 @@ class Deviants:
     reached_X: np.ndarray
     newest_KX: np.ndarray
     moved_KX: np.ndarray
-    shown_KX: np.ndarray
+    support_KX: np.ndarray
     smooth_KX: np.ndarray
     own_KX: np.ndarray
     stayed_KX: np.ndarray
     fallen_KX: np.ndarray
     unfelt_K1: np.ndarray
-    jam_K: np.ndarray
+    congested_K: np.ndarray
 
     @classmethod
-    def none(cls, metrics: int) -> Deviants:
+    def none(cls, metrics: int) -> Outliers:
         x, far_KX, any_KX, any_K1 = (
             np.zeros(0, dtype=np.intp),
             np.zeros((metrics, 0)),
@@ -112,54 +113,54 @@ class Deviants:
         return cls(*said, far_KX, far_KX, any_KX, any_KX, any_K1, any_K1[:, 0])
 
     @property
-    def jammed(self) -> bool:
-        return bool(self.jam_K.any())
+    def congested(self) -> bool:
+        return bool(self.congested_K.any())
 
-    def suffering_X(self, phase: Phase) -> np.ndarray:
+    def harm_X(self, phase: Phase) -> np.ndarray:
         """(X,): 0..1, how much the training is slowed for a reason that may be this machine. A machine without a plain change of its
-        own is not the reason in a jam of all, nor where work and traffic have only become more."""
-        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.jammed else phase.harm))
+        own is not the reason during job-wide congestion, nor where work and traffic have only become more."""
+        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.congested else phase.harm))
 
 
-class StandingOut(Stage):
-    """Who stands out, how far, and what of it counts: `row.deviants`. The least deviation that counts is smaller while the training is
+class FindingOutliers(Stage):
+    """Who stands out, how far, and what of it counts: `row.outliers`. The least deviation that counts is smaller while the training is
     slowed."""
 
     phases: Phases
-    reference: Reference
+    baseline: Baseline
 
     def update(self, row: Row) -> None:
         layout, config = row.layout, self.config
-        out_M = self.reference.stands_out_M(layout.start_z - config.eager_z, layout.staged)
+        out_M = self.baseline.stands_out_M(layout.start_z - config.eager_z, layout.staged)
         if row.standstill_KM is not None:
             out_M = out_M | (np.abs(row.standstill_KM) > layout.start_z - config.eager_z).any(axis=0)
         x = np.flatnonzero(out_M)
-        row.deviants = self._deviants(row, x) if len(x) else Deviants.none(len(row.raw_KM))
+        row.outliers = self._outliers(row, x) if len(x) else Outliers.none(len(row.raw_KM))
 
-    def _deviants(self, row: Row, x: np.ndarray) -> Deviants:
+    def _outliers(self, row: Row, x: np.ndarray) -> Outliers:
         """x: the machines that may stand out."""
-        reference, phase, traits, distances = self.reference.state, row.phase, row.traits, row.distances
+        baseline, phase, traits, distances = self.baseline.state, row.phase, row.traits, row.distances
         large_X = row.layout.stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
         known_KX = ~np.isnan(distances["all"][:, x])
-        smooth_KX = reference.all_quick.smooth_KM[:, x]
-        own_KX, slow_KX, newest_KX = _apart(reference, distances, x, large_X)
+        smooth_KX = baseline.all_quick.smooth_KM[:, x]
+        own_KX, slow_KX, newest_KX = _apart(baseline, distances, x, large_X)
         confirmed_KX = newest_KX * np.sign(own_KX) > _N.confirms * np.abs(own_KX)
         lasts_KX = own_KX * np.sign(slow_KX) > _N.lasts * np.abs(slow_KX)
         if row.time_s - self.phases.state.moving_since_s <= _CLOCKS.off_s:  # what the slow pace shows is of before the common move
             lasts_KX &= confirmed_KX
-        shown_KX = _shown(newest_KX, slow_KX)
-        jam_K = self.phases.jammed_K(traits, phase)
-        which = (x, known_KX, large_X, jam_K, traits.jams_K)
-        quick_KX = np.where(confirmed_KX, _agreed(reference, "quick", which, distances, phase), 0.0)
-        slow_KX = np.where(lasts_KX, _agreed(reference, "slow", which, distances, phase), 0.0)
+        support_KX = _support(newest_KX, slow_KX)
+        congested_K = self.phases.risen_congestion_K(traits, phase)
+        which = (x, known_KX, large_X, congested_K, traits.congestion_K)
+        quick_KX = np.where(confirmed_KX, _agreed(baseline, "quick", which, distances, phase), 0.0)
+        slow_KX = np.where(lasts_KX, _agreed(baseline, "slow", which, distances, phase), 0.0)
         echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
         z_KX = np.where(echoed_KX, slow_KX, quick_KX)
-        shown_KX = np.where(echoed_KX, shown_KX, 1.0)
+        support_KX = np.where(echoed_KX, support_KX, 1.0)
         if row.standstill_KM is not None:
             still_KX = np.where(confirmed_KX, row.standstill_KM[:, x], 0.0)
             plainer_KX = np.abs(still_KX) > np.abs(z_KX)
-            z_KX, shown_KX = np.where(plainer_KX, still_KX, z_KX), np.where(plainer_KX, 1.0, shown_KX)
-        start = row.layout.start_z - self.config.eager_z * phase.lasting
+            z_KX, support_KX = np.where(plainer_KX, still_KX, z_KX), np.where(plainer_KX, 1.0, support_KX)
+        start = row.layout.start_z - self.config.eager_z * phase.sustained
         counted_KX = np.clip((np.abs(z_KX) - start) / self.config.z_span, 0.0, 1.0)
         moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
         # who has followed its peers a part of their way has not turned away from them either
@@ -168,21 +169,21 @@ class StandingOut(Stage):
         unfelt_K1 = traits.works_K1 & (phase.harm < _N.harms)
         harmless_K1 = traits.falls_K1 | unfelt_K1
         counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
-        counted_KX[traits.jams_K] *= z_KX[traits.jams_K] > 0.0  # who has less congestion than others is not what they wait for
+        counted_KX[traits.congestion_K] *= z_KX[traits.congestion_K] > 0.0  # who has less congestion than others is not what they wait for
         counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else self.config.stayed, 1.0)
         fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX
         reached_X = np.zeros(len(x), dtype=bool)
-        said = (x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX)
-        return Deviants(*said, smooth_KX, own_KX, stayed_KX, fallen_KX, unfelt_K1, jam_K)
+        said = (x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, support_KX)
+        return Outliers(*said, smooth_KX, own_KX, stayed_KX, fallen_KX, unfelt_K1, congested_K)
 
 
 class Changed(Stage):
     """Of what counts: less of who came back to its peers, or is alone in its stage; who has plainly changed itself."""
 
-    reference: ReferenceState
+    baseline: BaselineState
 
     def update(self, row: Row) -> None:
-        found, phase, traits, stages = row.deviants, row.phase, row.traits, row.layout.stages
+        found, phase, traits, stages = row.outliers, row.phase, row.traits, row.layout.stages
         x = found.machines_X
         if not len(x):
             return
@@ -192,32 +193,32 @@ class Changed(Stage):
             plainly_KX = (found.counted_KX * ~found.stayed_KX > _N.speaks) & (np.abs(found.moved_KX) > least_K1)
             found.counted_KX *= ~lonely_X | plainly_KX.any(axis=0)
         if found.counted_KX.any():
-            found.counted_KX *= np.where(_came_back(self.reference, stages, x, found.own_KX), self.config.came_back, 1.0)
+            found.counted_KX *= np.where(_came_back(self.baseline, stages, x, found.own_KX), self.config.came_back, 1.0)
         plain_K1 = np.where(found.unfelt_K1, _N.unfelt * traits.reach_K1, traits.reach_K1)
         change_KX = np.abs(found.moved_KX)
-        if found.jammed:  # what all have lost in it is not this machine's change
+        if found.congested:  # what all have lost in it is not this machine's change
             change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(found.smooth_KX)))
         reaching_KX = traits.reaching_KX(found.z_KX < 0)
         found.reached_X = (reaching_KX & (found.counted_KX > _N.plain) & ~found.stayed_KX & (change_KX > plain_K1)).any(axis=0)
 
 
-def _apart(reference: ReferenceState, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
+def _apart(baseline: BaselineState, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
     """Three (K, X): how far from the yardstick that counts, scaled: smoothed quickly, smoothed slowly, and as it is now."""
-    apart = (reference.all_quick.smooth_KM[:, x], reference.all_slow.smooth_KM[:, x], distances["all"][:, x])
+    apart = (baseline.all_quick.smooth_KM[:, x], baseline.all_slow.smooth_KM[:, x], distances["all"][:, x])
     if not large_X.any():
         return apart
-    inside = (reference.stage_quick.smooth_KM[:, x], reference.stage_slow.smooth_KM[:, x], distances["stage"][:, x])
+    inside = (baseline.stage_quick.smooth_KM[:, x], baseline.stage_slow.smooth_KM[:, x], distances["stage"][:, x])
     return tuple(np.where(large_X, stage_KX, all_KX) for stage_KX, all_KX in zip(inside, apart, strict=True))
 
 
-def _shown(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:
+def _support(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:
     """0..1: 1 where the newest sample is at least half as far off as what is smoothed slowly, 0 where it is not off to that side."""
     part_KX = newest_KX * np.sign(slow_KX) / (_N.shows * np.maximum(np.abs(slow_KX), 1e-9))
     return np.asarray(np.nan_to_num(np.clip(part_KX, 0.0, 1.0)))
 
 
 def _agreed(
-    reference: ReferenceState,
+    baseline: BaselineState,
     pace: str,
     which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     distances: Mapping[str, np.ndarray],
@@ -225,31 +226,31 @@ def _agreed(
 ) -> np.ndarray:
     """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
     counts, but for congestion, which no stage has more of than another: a single noisy neighbour would hide it; a large stage is
-    yardstick enough. In a jam of all, machines differ as they never do else: it is measured in that."""
-    x, known_KX, large_X, jam_K, jams_K = which
-    of_all = reference.all_quick if pace == "quick" else reference.all_slow
-    z_KX = deviation_KX(of_all, x, known_KX, phase.shift_K, apart_K(of_all, jam_K))
+    yardstick enough. During job-wide congestion, machines differ as they never do else: it is measured in that."""
+    x, known_KX, large_X, congested_K, congestion_K = which
+    of_all = baseline.all_quick if pace == "quick" else baseline.all_slow
+    z_KX = deviation_KX(of_all, x, known_KX, phase.shift_K, apart_K(of_all, congested_K))
     if "stage" not in distances:
         return z_KX
     peers_KX = ~np.isnan(distances["stage"][:, x])
-    of_stage = reference.stage_quick if pace == "quick" else reference.stage_slow
-    stage_KX = deviation_KX(of_stage, x, peers_KX, phase.shift_K, apart_K(of_stage, jam_K))
+    of_stage = baseline.stage_quick if pace == "quick" else baseline.stage_slow
+    stage_KX = deviation_KX(of_stage, x, peers_KX, phase.shift_K, apart_K(of_stage, congested_K))
     nearer_KX = np.where(np.abs(z_KX) < np.abs(stage_KX), z_KX, stage_KX)
     both_KX = np.where(np.sign(z_KX) == np.sign(stage_KX), nearer_KX, 0.0)
-    both_KX[jams_K] = z_KX[jams_K]
+    both_KX[congestion_K] = z_KX[congestion_K]
     return np.where(peers_KX, np.where(large_X, stage_KX, both_KX), z_KX)
 
 
-def _came_back(reference: ReferenceState, stages: Stages, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
+def _came_back(baseline: BaselineState, stages: PipelineStages, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
     """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin."""
-    standing_KM = reference.standing_KM
+    baseline_KM = baseline.baseline_KM
     returned_KX = np.zeros(smooth_KX.shape, dtype=bool)
     for index, members in enumerate(stages.members):
         inside_X = np.isin(x, members)
         if len(members) > 2 and inside_X.any():
             if index not in stages.middles:
-                stages.middles[index] = np.median(standing_KM[:, members], axis=1, keepdims=True)
-            apart_KX = standing_KM[:, x[inside_X]] - stages.middles[index]
+                stages.middles[index] = np.median(baseline_KM[:, members], axis=1, keepdims=True)
+            apart_KX = baseline_KM[:, x[inside_X]] - stages.middles[index]
             small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _N.returned * np.abs(smooth_KX[:, inside_X])
             returned_KX[:, inside_X] = small_KX
     return returned_KX

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import PhaseState
-from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -23,62 +23,62 @@ if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
 
-__all__ = ["OutOfStep", "OutOfStepState"]
+__all__ = ["SkewCorrection", "SkewCorrectionState"]
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfStepNumbers:
-    """Section [out_of_step] of detector.toml: what each number is stands there."""
+class SkewCorrectionNumbers:
+    """Section [skew_correction] of detector.toml: what each number is stands there."""
 
     with_s: float
     with_intervals: float
     off_s: float
     off_intervals: float
     odd: float
-    sure: float
+    late_factor: float
     early: float
 
 
-_N = numbers("out_of_step", OutOfStepNumbers)
+_N = numbers("skew_correction", SkewCorrectionNumbers)
 
 
 @dataclass(slots=True)
-class OutOfStepState(State):
+class SkewCorrectionState(State):
     odd_from_M: np.ndarray = per("M", np.nan)  # when a machine that is odd turned so
     odd_score_M: np.ndarray = per("M")  # its score before
     late_by_M: np.ndarray = per("M")  # how long after a common move it followed, the last time it did
 
 
-class OutOfStep(Stage):
-    """Takes from the scores what was gathered out of step."""
+class SkewCorrection(Stage):
+    """Takes from the scores what a clock that is off has added to them."""
 
     phases: PhaseState
-    reference: ReferenceState
+    baseline: BaselineState
     score: ScoreState
-    state: OutOfStepState
+    state: SkewCorrectionState
 
     def update(self, row: Row) -> None:
         if row.calm:
             return
-        told_M = row.seen.news_M | row.seen.silent_M
-        when = (row.time_s, row.seen.interval_s, self.config.kept)
-        self.score.score_M, row.out_M = self.in_step(row.strength.total_M, self.score.score_M, told_M, when)
-        if row.out_M.any():
-            self.reference.forget_smooth(row.out_M, row.layout.staged)
+        updated_M = row.status.news_M | row.status.silent_M
+        when = (row.time_s, row.status.interval_s, self.config.kept)
+        self.score.score_M, row.skewed_M = self.correct(row.strength.total_M, self.score.score_M, updated_M, when)
+        if row.skewed_M.any():
+            self.baseline.forget_smooth(row.skewed_M, row.layout.staged)
 
-    def in_step(
-        self, total_M: np.ndarray, score_M: np.ndarray, told_M: np.ndarray, when: tuple[float, float, float]
+    def correct(
+        self, total_M: np.ndarray, score_M: np.ndarray, updated_M: np.ndarray, when: tuple[float, float, float]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(score_M without what was gathered out of step, mask of whose episode that was). total_M: strength in this row; told_M: there is
-        news; when: (time, scrape interval, share kept of what a machine gathered before its peers followed it)."""
+        """(score_M without what its clock has added to it, mask of whose episode that was). total_M: strength in this row; updated_M:
+        there is news; when: (time, scrape interval, share kept of what a machine gathered before its peers followed it)."""
         odd_M, from_M = total_M >= _N.odd, self.state.odd_from_M
         known_M = ~np.isnan(from_M)
-        ended_M = known_M & ~odd_M & told_M
-        out_M = np.zeros(len(total_M), dtype=bool)
+        ended_M = known_M & ~odd_M & updated_M
+        skewed_M = np.zeros(len(total_M), dtype=bool)
         if ended_M.any():
-            late_M, early_M = _out_of_step(from_M, self.phases.moving_since_s, when[:2])
+            late_M, early_M = _late_or_early(from_M, self.phases.moving_since_s, when[:2])
             late_M, early_M = ended_M & late_M, ended_M & early_M
-            out_M = late_M | early_M
+            skewed_M = late_M | early_M
             gathered_M = np.maximum(score_M - self.state.odd_score_M, 0.0)
             score_M = score_M - np.where(late_M, 1.0, np.where(early_M, 1.0 - when[2], 0.0)) * gathered_M
             self.state.late_by_M = np.where(late_M, when[0] - self.phases.moving_since_s, self.state.late_by_M)
@@ -87,16 +87,16 @@ class OutOfStep(Stage):
             self.state.odd_score_M = np.where(began_M, score_M, self.state.odd_score_M)
         if began_M.any() or ended_M.any():
             self.state.odd_from_M = np.where(began_M, when[0], np.where(ended_M, np.nan, from_M))
-        return score_M, out_M
+        return score_M, skewed_M
 
     def expected_late_M(self, time_s: float, interval_s: float) -> np.ndarray:
         """Mask: odd since the last common move, and no longer than it was late before."""
         move_s = self.phases.moving_since_s
         with_it_M = np.abs(self.state.odd_from_M - move_s) <= max(_N.with_s, _N.with_intervals * interval_s)
-        return np.asarray(with_it_M & (self.state.late_by_M > 0.0) & (time_s - move_s <= _N.sure * self.state.late_by_M))
+        return np.asarray(with_it_M & (self.state.late_by_M > 0.0) & (time_s - move_s <= _N.late_factor * self.state.late_by_M))
 
 
-def _out_of_step(from_M: np.ndarray, move_s: float, when: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+def _late_or_early(from_M: np.ndarray, move_s: float, when: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
     """(late_M, early_M): odd since the last common move, and then it followed; odd before that move, until the others followed."""
     time_s, interval_s = when
     together_s = max(_N.with_s, _N.with_intervals * interval_s)

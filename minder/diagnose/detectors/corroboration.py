@@ -9,22 +9,22 @@ from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.traits import trait_of
 from minder.model.evidence import Evidence, Scores
 
-__all__ = ["families_of", "is_sure"]
+__all__ = ["families_of", "is_corroborated"]
 
 
 @dataclass(frozen=True, slots=True)
-class SureNumbers:
-    """Section [sure] of detector.toml: what each number is stands there."""
+class CorroborationNumbers:
+    """Section [corroboration] of detector.toml: what each number is stands there."""
 
     lost_s: float
     witness: float
 
 
-_N = numbers("sure", SureNumbers)
+_N = numbers("corroboration", CorroborationNumbers)
 _BROUGHT = frozenset({"congestion", "host", "tcp", "storage", "thermal"})  # families of what neighbours bring about
 
 
-def is_sure(scores: Scores, m: int) -> bool:
+def is_corroborated(scores: Scores, m: int) -> bool:
     """Two independent families of metrics testify, one of them of what the machine itself does or is, or silence that lasts and that the
     peers' stall confirms. Congestion beside a busy host, or a hot one, neighbours may have brought about: a tenant, a switch, a room.
     """

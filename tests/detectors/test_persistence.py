@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.detectors.lasting import Lasting
+from minder.diagnose.detectors.persistence import Persistence
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import rows_of
@@ -62,17 +62,17 @@ def test_a_page_cache_that_shrank_is_nobodys_fault_however_long_it_lasts() -> No
     assert told(factors_TMK) == []
 
 
-def follow(lasting: Lasting, clear: list[float], news: list[float], rows: int = 1) -> list[float]:
+def follow(persistence: Persistence, clear: list[float], news: list[float], rows: int = 1) -> list[float]:
     for _ in range(rows):
-        lasting.follow_lasting(np.array(clear), np.array(news), 7.5)
-    return np.round(lasting.state.lasted_s_M, 1).tolist()  # type: ignore[no-any-return]
+        persistence.update_persistence(np.array(clear), np.array(news), 7.5)
+    return np.round(persistence.state.persistence_s_M, 1).tolist()  # type: ignore[no-any-return]
 
 
 def test_seconds_count_for_one_alone_that_has_news() -> None:
-    lasting = one_stage(Lasting, ["a", "b", "c"], [])
-    assert follow(lasting, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=10) == [50.0, 0.0, 0.0]
-    assert follow(lasting, [0.9, 0.0, 0.0], [0.0, 5.0, 5.0]) == [50.0, 0.0, 0.0]  # no news of it
-    assert follow(lasting, [0.9, 0.0, 0.0], [60.0, 5.0, 5.0]) == [57.5, 0.0, 0.0]  # late news say no more than timely ones
-    assert follow(lasting, [0.9, 0.9, 0.0], [5.0, 5.0, 5.0], rows=40)[1] == 0.0
-    assert follow(lasting, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=100)[0] == 300.0
-    assert follow(lasting, [0.0, 0.0, 0.0], [5.0, 5.0, 5.0], rows=36)[0] < 20.0  # three minutes later
+    persistence = one_stage(Persistence, ["a", "b", "c"], [])
+    assert follow(persistence, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=10) == [50.0, 0.0, 0.0]
+    assert follow(persistence, [0.9, 0.0, 0.0], [0.0, 5.0, 5.0]) == [50.0, 0.0, 0.0]  # no news of it
+    assert follow(persistence, [0.9, 0.0, 0.0], [60.0, 5.0, 5.0]) == [57.5, 0.0, 0.0]  # late news say no more than timely ones
+    assert follow(persistence, [0.9, 0.9, 0.0], [5.0, 5.0, 5.0], rows=40)[1] == 0.0
+    assert follow(persistence, [0.9, 0.0, 0.0], [5.0, 5.0, 5.0], rows=100)[0] == 300.0
+    assert follow(persistence, [0.0, 0.0, 0.0], [5.0, 5.0, 5.0], rows=36)[0] < 20.0  # three minutes later

@@ -20,12 +20,12 @@ from minder.diagnose.detectors.strength import waited_M
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["Lasting", "LastingState"]
+__all__ = ["Persistence", "PersistenceState"]
 
 
 @dataclass(frozen=True, slots=True)
-class LastingNumbers:
-    """Section [lasting] of detector.toml: what each number is stands there."""
+class PersistenceNumbers:
+    """Section [persistence] of detector.toml: what each number is stands there."""
 
     clear: float
     forget_s: float
@@ -35,35 +35,35 @@ class LastingNumbers:
     most_intervals: float
 
 
-_N = numbers("lasting", LastingNumbers)
+_N = numbers("persistence", PersistenceNumbers)
 
 
 @dataclass(slots=True)
-class LastingState(State):
-    lasted_s_M: np.ndarray = per("M")  # seconds, forgotten where it is interrupted
+class PersistenceState(State):
+    persistence_s_M: np.ndarray = per("M")  # seconds, forgotten where it is interrupted
 
 
-class Lasting(Stage):
+class Persistence(Stage):
     """The machine that has stood apart, alone, for long enough to be convicted. While the training is slowed or rests, other rules hold."""
 
-    state: LastingState
+    state: PersistenceState
 
     def update(self, row: Row) -> None:
         if row.calm:
             return
-        phase, seen = row.phase, row.seen
-        if not (phase.moving or phase.idle or phase.grace or seen.outage or phase.effect >= _N.felt):
-            self.follow_lasting(row.strength.clear_M, waited_M(row.strength, seen), _N.most_intervals * seen.interval_s)
+        phase, status = row.phase, row.status
+        if not (phase.moving or phase.idle or phase.grace or status.outage or phase.effect >= _N.felt):
+            self.update_persistence(row.strength.clear_M, waited_M(row.strength, status), _N.most_intervals * status.interval_s)
 
-    def follow_lasting(self, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:
-        """Sums up `lasted_s_M`, the seconds for which each machine has stood apart, alone. clear_M: 0..1, its evidence in this row;
+    def update_persistence(self, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:
+        """Sums up `persistence_s_M`, the seconds for which each machine has stood apart, alone. clear_M: 0..1, its evidence in this row;
         waited_M: seconds since its last news, 0 without, of which most_s count. Rows that say nothing are left out: they neither add nor
         interrupt."""
-        lasted_s_M = self.state.lasted_s_M
-        x = np.flatnonzero((lasted_s_M > 0.0) | (clear_M >= _N.clear))
+        persistence_s_M = self.state.persistence_s_M
+        x = np.flatnonzero((persistence_s_M > 0.0) | (clear_M >= _N.clear))
         if len(x):  # few: speed is memory traffic
             waited_X = np.minimum(waited_M[x], most_s)
             apart_X = np.where(clear_M[x] >= _N.clear, distinctness(clear_M)[x], 0.0)
             kept_X = np.where(apart_X > 0.0, 1.0, np.exp(-waited_X / _N.forget_s))
-            lasted_s_X = np.minimum(lasted_s_M[x] * kept_X + apart_X * waited_X, _N.most_s)
-            lasted_s_M[x] = np.where((apart_X > 0.0) | (lasted_s_X >= _N.forgotten_s), lasted_s_X, 0.0)
+            persistence_s_X = np.minimum(persistence_s_M[x] * kept_X + apart_X * waited_X, _N.most_s)
+            persistence_s_M[x] = np.where((apart_X > 0.0) | (persistence_s_X >= _N.forgotten_s), persistence_s_X, 0.0)

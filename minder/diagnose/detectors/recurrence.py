@@ -21,7 +21,7 @@ import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhaseState
-from minder.diagnose.detectors.presence import PresenceState, Seen
+from minder.diagnose.detectors.presence import PresenceState, RowStatus
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
@@ -29,12 +29,12 @@ from minder.diagnose.detectors.traits import SPINNING, TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["Returns", "ReturnsState"]
+__all__ = ["Recurrence", "RecurrenceState"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnsNumbers:
-    """Section [returns] of detector.toml: what each number is stands there."""
+class RecurrenceNumbers:
+    """Section [recurrence] of detector.toml: what each number is stands there."""
 
     limit: float
     forget_s: float
@@ -51,14 +51,14 @@ class ReturnsNumbers:
     forgotten: float
 
 
-_N = numbers("returns", ReturnsNumbers)
+_N = numbers("recurrence", RecurrenceNumbers)
 
 _DOWNS = "link_downs_total"
 
 
 @dataclass(slots=True)
-class ReturnsState(State):
-    returns_M: np.ndarray = per("M")  # how often it has shown a sign, forgotten within ten minutes
+class RecurrenceState(State):
+    recurrences_M: np.ndarray = per("M")  # how often it has shown a sign, forgotten within ten minutes
     sign_s_M: np.ndarray = per("M", -np.inf)  # when it last showed one
     sign_k_M: np.ndarray = per("M", np.nan)  # by which metric, as an index
     returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
@@ -67,45 +67,45 @@ class ReturnsState(State):
     all_rest_rows: float = 0.0
 
 
-class Returns(Stage):
-    """Counts the signs that come back; who has shown enough of them: `row.returned_x`."""
+class Recurrence(Stage):
+    """Counts the signs that come back; who has shown enough of them: `row.recurring_x`."""
 
     phases: PhaseState
     presence: PresenceState
-    state: ReturnsState
+    state: RecurrenceState
 
     def update(self, row: Row) -> None:
-        self.follow_returns(row.traits, row.scaled_KM, row.phase, row.seen, row.time_s)
-        row.returned_x = self.returned_x()
+        self.update_recurrence(row.traits, row.scaled_KM, row.phase, row.status, row.time_s)
+        row.recurring_x = self.recurring_x()
 
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("sign_k_M")
 
-    def follow_returns(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, seen: Seen, time_s: float) -> None:
+    def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
         """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
         for k, shows_M in (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits)):
-            if shows_M is None or seen.outage:
+            if shows_M is None or status.outage:
                 continue
-            shows_M &= ~seen.silent_M
+            shows_M &= ~status.silent_M
             x = np.flatnonzero(shows_M)
-            again_s = max(_N.again_s, _N.again_intervals * seen.interval_s)
-            self.state.returns_M[x] += time_s - self.state.sign_s_M[x] >= again_s
+            again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
+            self.state.recurrences_M[x] += time_s - self.state.sign_s_M[x] >= again_s
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
-        returns_M = self.state.returns_M
-        if returns_M.any():
-            kept_M = returns_M * np.exp(-seen.gap_s / _N.forget_s)
-            self.state.returns_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
+        recurrences_M = self.state.recurrences_M
+        if recurrences_M.any():
+            kept_M = recurrences_M * np.exp(-status.gap_s / _N.forget_s)
+            self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
 
-    def returned_x(self) -> np.ndarray:
+    def recurring_x(self) -> np.ndarray:
         """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
-        returns_M = self.state.returns_M
+        recurrences_M = self.state.recurrences_M
         none_x = np.zeros(0, dtype=int)
-        if len(returns_M) < 3 or not returns_M.max() >= _N.limit:
+        if len(recurrences_M) < 3 or not recurrences_M.max() >= _N.limit:
             return none_x
-        first = int(np.argmax(returns_M))
-        second = float(np.delete(returns_M, first).max())
-        alone = second <= _N.second * returns_M[first] and returns_M[first] >= _N.share * returns_M.sum()
+        first = int(np.argmax(recurrences_M))
+        second = float(np.delete(recurrences_M, first).max())
+        alone = second <= _N.second * recurrences_M[first] and recurrences_M[first] >= _N.share * recurrences_M.sum()
         return np.array([first]) if alone else none_x
 
     def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
@@ -117,8 +117,8 @@ class Returns(Stage):
         if phase.idle or not self.phases.common_K[k] - self.phases.center_K[k] < _N.all_rest:
             self.state.all_rested_s = time_s
             self.state.all_rest_rows = self.state.all_rest_rows + 1.0
-            if self.state.all_rest_rows > _N.lag_rows and self.state.returns_M.any():
-                self.state.returns_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _N.all_rest, 0.0, self.state.returns_M)
+            if self.state.all_rest_rows > _N.lag_rows and self.state.recurrences_M.any():
+                self.state.recurrences_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _N.all_rest, 0.0, self.state.recurrences_M)
             return k, None
         self.state.all_rest_rows = 0.0
         if time_s - self.state.all_rested_s <= _N.rested_s or self.phases.common_n_K[k] < _N.rested_s:
