@@ -55,7 +55,7 @@ from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.load_detector import detector_maker, load_detector, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
-from minder.diagnose.verdicts.decline import DeclineRule
+from minder.diagnose.verdicts.fail_slow import DeclineRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.live import live_rules
 from minder.diagnose.verdicts.signals import LinkLimits
