@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from minder.act.controller.hearing import ClockSteps
+from minder.act.controller.reading.hearing import ClockSteps
 from minder.act.controller.stages import Stages, Tick
 from minder.model.clock import Clock
 from minder.model.observation import Observation

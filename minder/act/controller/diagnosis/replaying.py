@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.held import Held, HeldJob, Hold, Suspends
+from minder.act.controller.diagnosis.held import Held, HeldJob, Hold, Suspends
 from minder.act.recovery.generation_plan import GenerationPlan, machine_order
 from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance, usual_order
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, ReplayLayout, fewer_layers, lay_out

@@ -6,7 +6,7 @@ found is decided on like everything else: a machine goes, or the next rung is cl
 operator, no rung), the job is started again as it was, by this operation itself.
 
 Where a machine is suspected of being slow, or the job hangs, its machines exchange data by pairs besides
-(minder.act.controller.pair_rounds), and a machine that is slow or faulty with two others goes too.
+(minder.act.controller.diagnosis.pair_rounds), and a machine that is slow or faulty with two others goes too.
 
 Every launcher knows the operation by its name. So a controller that takes over asks for the same tests and starts nothing twice, and one
 that finds the result decides on it. `policy.diagnose_limit_s` ends the tests whatever is missing; twice of it does where numbers are in
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.held import Held, HeldJob, Hold, Suspends
-from minder.act.controller.pair_rounds import PairRounds, Paths
+from minder.act.controller.diagnosis.held import Held, HeldJob, Hold, Suspends
+from minder.act.controller.diagnosis.pair_rounds import PairRounds, Paths
 from minder.act.policy.proof import SOURCE as OF_PAIRS
 from minder.act.recovery.generation_plan import machine_order
 from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful

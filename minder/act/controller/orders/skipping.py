@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from minder.act.controller.context import ContextMaker
-from minder.act.controller.job_work import JobWork
+from minder.act.controller.orders.job_work import JobWork
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import Skips

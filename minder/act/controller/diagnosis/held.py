@@ -1,4 +1,4 @@
-"""What everything shares that tests a job while it stands (minder.act.controller.diagnosing, .replaying): what it writes, and what ends it.
+"""What everything shares that tests a job while it stands (`diagnosing`, `replaying`): what it writes, and what ends it.
 
 One operation holds a job at a time: the intent of the newest one in the ledger says which.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from minder.act.controller.newcomers import Newcomers
+from minder.act.controller.reading.newcomers import Newcomers
 from minder.model.clock import format_time
 from minder.model.evidence import Signal
 from minder.model.metrics import find_metric, is_spoken

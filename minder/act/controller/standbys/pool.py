@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from minder.act.controller.standby_tests import Proofs
+from minder.act.controller.standbys.standby_tests import Proofs
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.trust import distrusted

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from minder.act.controller.engine_work import EngineWork
+from minder.act.controller.engine.work import EngineWork
 from minder.act.controller.state import JobState
 from minder.act.recovery.pool_size import FailureRate, PoolConfig, advise_standbys, rate_with_prior
 from minder.model.clock import Clock

@@ -13,7 +13,7 @@ from typing import get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from minder.act.controller.measures import Measures
+from minder.act.controller.reporting.measures import Measures
 from minder.act.controller.state import JobState, Phase
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.headroom import Headroom, headroom

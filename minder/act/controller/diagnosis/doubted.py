@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from minder.act.controller.diagnosing import SOURCE as PROBES
+from minder.act.controller.diagnosis.diagnosing import SOURCE as PROBES
 from minder.act.policy.blame import FOLLOWS
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from minder.act.controller.signal_count import WHYS
+from minder.act.controller.reading.signal_count import WHYS
 from minder.model.decision import ActionResult, Decision, Reason
 from minder.model.evidence import Verdict
 from minder.model.telemetry import Sample, Window

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from minder.act.controller.score_history import ScoreHistory
+from minder.act.controller.reporting.score_history import ScoreHistory
 from minder.model.evidence import Scores
 from minder.model.private import replace_private
 from minder.model.telemetry import Sample, Window

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.diagnosing import probe_verdict
+from minder.act.controller.diagnosis.diagnosing import probe_verdict
 from minder.act.controller.state import JobState
 from minder.act.policy.ladder import PERSON, LadderConfig
 from minder.diagnose.diagnostics.diagnosis import TestRound
