@@ -1,4 +1,4 @@
-"""What each stage and each rule of the default detector is for: python bench/ablation.py [SOURCE...] [--rules Forerunner] [--json FILE]
+"""What each stage and each rule of the default detector is for: python bench/ablation.py [SOURCE...] [--rules FirstMover] [--json FILE]
 
 SOURCE as in bench/default_detector.py. Every recording goes through the detector once as it is and once for each rule that is left out: a
 stage of OPTIONAL, or a number of detector.toml at the value at which it does nothing; not where the rule has nothing to say in it. Prints,
@@ -25,20 +25,20 @@ from default_detector import generated, jobs_of
 
 from minder.diagnose.detectors.absence import Absence
 from minder.diagnose.detectors.accumulate import Convicting
-from minder.diagnose.detectors.anew import Anew
+from minder.diagnose.detectors.baseline_reset import BaselineReset
 from minder.diagnose.detectors.clocks import Clocks
 from minder.diagnose.detectors.contradiction import Contradiction
 from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.default import OPTIONAL, DefaultConfig, DefaultDetector
-from minder.diagnose.detectors.far_clocks import FarClocks
-from minder.diagnose.detectors.forerunner import Forerunner
+from minder.diagnose.detectors.first_mover import FirstMover
 from minder.diagnose.detectors.groups import CauseGroups
-from minder.diagnose.detectors.lasting import Lasting
+from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsets
 from minder.diagnose.detectors.onset import Onset
-from minder.diagnose.detectors.out_of_step import OutOfStep
-from minder.diagnose.detectors.returning import Returning
-from minder.diagnose.detectors.returns import Returns
+from minder.diagnose.detectors.persistence import Persistence
+from minder.diagnose.detectors.recurrence import Recurrence
+from minder.diagnose.detectors.restart_grace import RestartGrace
 from minder.diagnose.detectors.row import Row
+from minder.diagnose.detectors.skew_correction import SkewCorrection
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.standstill import Standstill
 from minder.diagnose.verdicts.judge import Judge
@@ -56,7 +56,7 @@ Speaks = Callable[[Mapping[type[Stage], Any], Row], bool]
 
 
 def _silent(_: Any, row: Row) -> bool:
-    return bool(row.seen.silent_M.any())
+    return bool(row.status.silent_M.any())
 
 
 def _apart(at: Any, _: Row) -> bool:
@@ -64,25 +64,25 @@ def _apart(at: Any, _: Row) -> bool:
 
 
 def _first(at: Any, row: Row) -> bool:
-    return bool(row.phase.stalled and at[Forerunner].state.fore_M.any())
+    return bool(row.phase.stalled and at[FirstMover].state.strength_M.any())
 
 
 # In which rows a stage may say anything; where a stage is not listed, in all.
 SPEAKS: dict[type[Stage], Speaks] = {
-    Anew: lambda _, row: row.phase.picks_up,
-    FarClocks: lambda _, row: bool(row.far_off),
+    BaselineReset: lambda _, row: row.phase.picks_up,
+    LargeClockOffsets: lambda _, row: bool(row.far_off),
     Clocks: lambda at, _: bool(at[Clocks].state.off_M.any()),
     Standstill: lambda _, row: row.standstill_KM is not None and bool(row.standstill_KM.any()),
     Contradiction: lambda at, _: bool(at[Contradiction].state.contradicted),
     Onset: lambda _, row: row.afterwards_X is not None and bool(row.afterwards_X.any()),
     Absence: _silent,
-    Forerunner: _first,
+    FirstMover: _first,
     CauseGroups: _apart,
-    Returns: lambda _, row: len(row.returned_x) > 0,
+    Recurrence: lambda _, row: len(row.recurring_x) > 0,
     Coupling: lambda at, row: bool(row.strength.held_M.any() or at[Coupling].state.passed_M.any()),
-    Returning: lambda at, _: bool(at[Returning].state.waits_M.any() or at[Returning].state.rests_on_M.any()),
-    OutOfStep: lambda at, row: bool(at[OutOfStep].state.late_by_M.any() or (row.out_M is not None and row.out_M.any())),
-    Lasting: lambda at, _: bool((at[Lasting].state.lasted_s_M >= at[Lasting].config.lasting_s).any()),
+    RestartGrace: lambda at, _: bool(at[RestartGrace].state.waits_M.any() or at[RestartGrace].state.rests_on_M.any()),
+    SkewCorrection: lambda at, row: bool(at[SkewCorrection].state.late_by_M.any() or (row.skewed_M is not None and row.skewed_M.any())),
+    Persistence: lambda at, _: bool((at[Persistence].state.persistence_s_M >= at[Persistence].config.lasting_s).any()),
 }
 
 
@@ -110,15 +110,16 @@ RULES: dict[str, Rule] = {
     "one metric needs 25 s": Rule(config={"lone_least_s": 10.0}),
     "hit together": Rule(config={"group_pace": 0.0}),
     "far off is learned at last": Rule(config={"relearn_s": NEVER}),
-    "frozen gauges": Rule(numbers={"presence.frozen_s": NEVER}, speaks=lambda _, row: bool(row.seen.frozen_M.any())),
-    "stuck sensors": Rule(numbers={"presence.proof": 1e-300}, speaks=lambda _, row: row.seen.usable_KM is not None),
+    "frozen gauges": Rule(numbers={"presence.frozen_s": NEVER}, speaks=lambda _, row: bool(row.status.frozen_M.any())),
+    "stuck sensors": Rule(numbers={"presence.proof": 1e-300}, speaks=lambda _, row: row.status.usable_KM is not None),
     "slower exporters": Rule(
-        numbers={"presence.seldom_rows": NEVER}, speaks=lambda _, row: bool((row.strength.told_s_M == row.strength.told_s_M).any())
+        numbers={"presence.seldom_rows": NEVER},
+        speaks=lambda _, row: bool((row.strength.since_update_s_M == row.strength.since_update_s_M).any()),
     ),
     "what echoes is over": Rule(numbers={"phases.echoes_s": -1.0}, speaks=lambda _, row: row.phase.over),
-    "more work is no fault": Rule(numbers={"deviants.harms": -NEVER}),
-    "less work must be far less": Rule(numbers={"deviants.unfelt": 1.0}),
-    "alone in its stage must have changed": Rule(numbers={"deviants.own": 0.0}),
+    "more work is no fault": Rule(numbers={"outliers.harms": -NEVER}),
+    "less work must be far less": Rule(numbers={"outliers.unfelt": 1.0}),
+    "alone in its stage must have changed": Rule(numbers={"outliers.own": 0.0}),
     "an old cause is no witness": Rule(numbers={"coupling.old_s": NEVER}, speaks=lambda at, _: bool(at[Coupling].state.witness_s_M.any())),
     "who is odd for long contests only such": Rule(numbers={"evidence.old_s": NEVER}),
     "machines exchanged": Rule(numbers={"absence.exchange_s": -NEVER}, speaks=_silent),
@@ -126,8 +127,8 @@ RULES: dict[str, Rule] = {
     "some work on": Rule(numbers={"absence.few_at_work": NEVER}, speaks=_silent),
     "computes on": Rule(numbers={"absence.as_ever": NEVER}, speaks=_silent),
     "one far below all": Rule(numbers={"groups.far_below": NEVER, "groups.errs": NEVER}, speaks=_apart),
-    "going first is usual": Rule(numbers={"forerunner.usual": NEVER}, speaks=_first),
-    "one sample teaches little": Rule(numbers={"reference.one_sample_z": 1e9}),
+    "going first is usual": Rule(numbers={"first_mover.usual": NEVER}, speaks=_first),
+    "one sample teaches little": Rule(numbers={"baseline.one_sample_z": 1e9}),
 }
 
 

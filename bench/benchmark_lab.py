@@ -24,7 +24,7 @@ from typing import Any
 
 import polars as pl
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.clock import format_time
 from minder.model.private import open_private
 from minder.simulate.demo.options import DemoOptions

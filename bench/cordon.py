@@ -16,8 +16,8 @@ from slurm import decision, drain, tell  # bench/slurm.py: the same rounds
 
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.kubernetes.engine import KubernetesEngine
-from minder.act.controller.engine_watch import EngineWatch
-from minder.act.controller.engine_work import DRAIN, EngineWork
+from minder.act.controller.engine.watch import EngineWatch
+from minder.act.controller.engine.work import DRAIN, EngineWork
 from minder.model.clock import SystemClock
 from minder.record.incidents import Ledger
 from minder.simulate.lab.kubelets import JobBeside, Kubelets, node_object, pytorch_job

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.outcome import Outcome, judge_outcome
 from minder.simulate.demo.stage import Stage

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.controller.engine_watch import EngineWatch
-from minder.act.controller.engine_work import DRAIN, EngineWork
+from minder.act.controller.engine.watch import EngineWatch
+from minder.act.controller.engine.work import DRAIN, EngineWork
 from minder.model.clock import SystemClock
 from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Verdict

@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import minder.app.build
 from minder.act.controller import recover
-from minder.act.controller.gauges import Gauges, Sight
 from minder.act.controller.lease import Leadership
+from minder.act.controller.reporting.gauges import Gauges, Sight
 from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig
 from minder.model.clock import FakeClock, SystemClock

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.errors import LabError
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 
 from minder import __version__
-from minder.act.controller.status import status_age_s
+from minder.act.controller.reporting.status import status_age_s
 from minder.record.api.track_record import DEFINITIONS
 from serve.state import Service
 

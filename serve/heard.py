@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from minder.act.controller.lease import PATIENCE_S
-from minder.act.controller.status import status_age_s
+from minder.act.controller.reporting.status import status_age_s
 from minder.model.clock import Clock
 from minder.record.store.leases import Lease, LeaseStore
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from minder.act.controller.status import status_age_s
+from minder.act.controller.reporting.status import status_age_s
 from minder.model.clock import format_time
 from serve.job_status import job_status
 from serve.state import Service

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 
 __all__ = ["StatusFiles", "file_version"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.act.controller.shadow import ShadowRule
+from minder.act.controller.reporting.shadow import ShadowRule
 from minder.app.build import build
 from minder.config import DetectorConfig, JobConfig, MachineConfig, load_config
 from minder.model.errors import ConfigError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.act.controller.replaying import ReplaySettings
+from minder.act.controller.diagnosis.replaying import ReplaySettings
 from minder.config import JobConfig, load_config
 from minder.model.errors import BadInputError, ConfigError
 from minder.wire.machine_tokens import give_token

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from minder.act.controller.reporting.status import write_status
 from minder.act.controller.state import JobState
-from minder.act.controller.status import write_status
 from minder.cli import main
 from minder.edge.agent.dumps import _ask
 from minder.edge.launcher.register import Register

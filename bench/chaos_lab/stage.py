@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.errors import LedgerError
 from minder.model.history import LedgerEvent
 from minder.model.private import make_private, open_private, write_private

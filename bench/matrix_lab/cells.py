@@ -172,10 +172,10 @@ CI_CELLS = (
     Cell("ddp", "exit-always"),
     Cell("fsdp2", "killer-machine"),
     Cell("fsdp2", "other-group"),
-    Cell("hf", "busy-poll"),
+    Cell("hf", "sigstop"),
     Cell("hf", "full-disk"),
     Cell("lightning", "two-stops"),
-    Cell("lightning", "sigkill-twice"),
+    Cell("lightning", "sigkill"),
     Cell("handler", "xid"),
     Cell("handler", "loader"),
 )

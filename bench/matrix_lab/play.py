@@ -17,7 +17,7 @@ from matrix_lab.judge import Played, judge
 from matrix_lab.rungs import right_climb
 from matrix_lab.stage import MACHINES, MatrixStage, remove_leftovers, small_disk, trace_folder
 from matrix_lab.traces import read_traces, read_troubles
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.errors import LabError
 from minder.record.incidents import kinds
 

@@ -14,33 +14,33 @@ from pathlib import Path
 from minder import __version__
 from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
-from minder.act.controller.attachment import Attachment
-from minder.act.controller.beside import Beside
 from minder.act.controller.context import ContextMaker, Sources, context_maker, isolated_group, standing_of, whole_context
-from minder.act.controller.diagnosing import Diagnosing
-from minder.act.controller.engine_work import EngineActuator, EngineRecovery
-from minder.act.controller.exporter import Collects, Exporter
-from minder.act.controller.gauges import Gauges, Sight
-from minder.act.controller.growth import Growth
-from minder.act.controller.hearing import Inbox
-from minder.act.controller.held import HeldJob
-from minder.act.controller.hung import HungJob
-from minder.act.controller.job_work import JobWork
-from minder.act.controller.live import LiveWindows
-from minder.act.controller.pair_news import PairNews
-from minder.act.controller.pair_rounds import Paths
-from minder.act.controller.pool_size import PoolSize
+from minder.act.controller.diagnosis.beside import Beside
+from minder.act.controller.diagnosis.diagnosing import Diagnosing
+from minder.act.controller.diagnosis.held import HeldJob
+from minder.act.controller.diagnosis.pair_news import PairNews
+from minder.act.controller.diagnosis.pair_rounds import Paths
+from minder.act.controller.diagnosis.replaying import Replaying
+from minder.act.controller.engine.work import EngineActuator, EngineRecovery
+from minder.act.controller.orders.hung import HungJob
+from minder.act.controller.orders.job_work import JobWork
+from minder.act.controller.orders.skipping import Skipping
+from minder.act.controller.orders.updating import Updating
+from minder.act.controller.reading.attachment import Attachment
+from minder.act.controller.reading.hearing import Inbox
+from minder.act.controller.reading.tracing import StepTraces
+from minder.act.controller.reading.watched import WatchedJob
 from minder.act.controller.recover import Recovery, RecoverySettings
-from minder.act.controller.replaying import Replaying
-from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
-from minder.act.controller.skipping import Skipping
+from minder.act.controller.reporting.exporter import Collects, Exporter
+from minder.act.controller.reporting.gauges import Gauges, Sight
+from minder.act.controller.reporting.live import LiveWindows
+from minder.act.controller.reporting.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
-from minder.act.controller.standby_tests import StandbyProbing
+from minder.act.controller.standbys.growth import Growth
+from minder.act.controller.standbys.pool_size import PoolSize
+from minder.act.controller.standbys.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
-from minder.act.controller.tracing import StepTraces
-from minder.act.controller.updating import Updating
-from minder.act.controller.watched import WatchedJob
 from minder.act.policy.context import Sizes
 from minder.act.policy.policy import Policy
 from minder.app.admission import Admission, with_joined
@@ -55,7 +55,7 @@ from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.load_detector import detector_maker, load_detector, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
-from minder.diagnose.verdicts.decline import DeclineRule
+from minder.diagnose.verdicts.fail_slow import DeclineRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.live import live_rules
 from minder.diagnose.verdicts.signals import LinkLimits

@@ -18,8 +18,8 @@ from minder.act.actuators.kubernetes.places import find_places
 from minder.act.actuators.slurm.commands import Commands, SlurmCommands
 from minder.act.actuators.slurm.config import SlurmConfig
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.controller.engine_watch import EngineWatch
-from minder.act.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineWork, drain_operations
+from minder.act.controller.engine.watch import EngineWatch
+from minder.act.controller.engine.work import DRAIN, RELEASE, REQUEUE, EngineWork, drain_operations
 from minder.config import JobConfig, MachineConfig
 from minder.model.clock import Clock, SystemClock
 from minder.model.decision import ActionResult

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from minder.act.controller.attachment import Attachment
 from minder.act.controller.context import isolated_group
-from minder.act.controller.engine_work import EngineRecovery
-from minder.act.controller.exporter import Exporter
+from minder.act.controller.engine.work import EngineRecovery
+from minder.act.controller.reading.attachment import Attachment
 from minder.act.controller.recover import Recovery
+from minder.act.controller.reporting.exporter import Exporter
 from minder.act.controller.state import JobState
 from minder.act.controller.step import Controller
 from minder.act.recovery.generation_plan import replace_machines

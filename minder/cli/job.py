@@ -263,7 +263,7 @@ def _is_heard(name: str, ledger: str | None) -> bool:
     import time
 
     from minder.act.controller.lease import is_led
-    from minder.act.controller.status import read_status, status_age_s
+    from minder.act.controller.reporting.status import read_status, status_age_s
     from minder.model.resources import default_state_dir
     from minder.record.incidents import find_ledger
 

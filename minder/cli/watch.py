@@ -12,7 +12,7 @@ import typer
 from minder.cli.step_pattern import OldStepPattern, StepPattern, chosen_pattern
 
 if TYPE_CHECKING:
-    from minder.act.controller.exporter import Collects
+    from minder.act.controller.reporting.exporter import Collects
     from minder.app.build import App
     from minder.config import JobConfig
     from minder.record.incidents import Ledger

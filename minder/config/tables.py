@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from minder.act.controller.replaying import ReplaySettings
+from minder.act.controller.diagnosis.replaying import ReplaySettings
 from minder.edge.probes.contract import ALONE, find_program
 from minder.ingest.sources.settings import PrometheusSettings
 from minder.model.errors import BadInputError, ConfigError

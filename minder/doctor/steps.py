@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minder.act.controller.status import read_status, status_age_s
+from minder.act.controller.reporting.status import read_status, status_age_s
 from minder.doctor.finding import Finding
 
 __all__ = ["look_at_local_steps", "look_at_logs", "look_at_steps"]

@@ -172,7 +172,7 @@ class Suspect:
 @dataclass(frozen=True, slots=True)
 class CaptureFinding:
     """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: no machine is named.
-    "round": one capture of stacks among several of a slow job (verdicts/votes.py); "look": the first of two, as soon as it is there.
+    "round": one capture of stacks among several of a slow job (verdicts/fail_slow.py); "look": the first of two, as soon as it is there.
     stands: stacks were the same twice; None: unknown."""
 
     time_s: float

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from minder.act.controller.status import status_age_s
+from minder.act.controller.reporting.status import status_age_s
 from minder.record.api.incidents import IncidentSummary
 from minder.record.api.jobs import Job
 from minder.record.incidents import kinds

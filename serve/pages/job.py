@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.act.controller.study_notes import FILE
+from minder.act.controller.reporting.study_notes import FILE
 from minder.model.batch_ranges import format_ranges
 from minder.model.metrics import find_metric
 from minder.record.api.fields import JobName

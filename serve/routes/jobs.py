@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from minder.act.controller.lease import is_led
-from minder.act.controller.status import status_age_s
+from minder.act.controller.reporting.status import status_age_s
 from minder.model.clock import format_time
 from minder.model.errors import BadInputError
 from minder.record.api.access import Caller

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from minder.act.controller.status import status_age_s
+from minder.act.controller.reporting.status import status_age_s
 from minder.record.api.access import Caller
 from minder.record.api.fields import JobName, Page
 from minder.record.api.standbys import JobModel, Models, Standby

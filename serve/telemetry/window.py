@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minder.act.controller.score_history import read_scores
+from minder.act.controller.reporting.score_history import read_scores
 from minder.config import JobConfig
 from minder.model.errors import WireError
 from minder.model.telemetry import ExcerptPanel, TelemetryExcerpt

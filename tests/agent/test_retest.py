@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.retests import Retests as Orders
+from minder.act.controller.diagnosis.retests import Retests as Orders
 from minder.act.controller.state import JobState
 from minder.edge.agent.retest import RetestRequest, Retests, parse_retest, split_command
 from minder.model.errors import BadInputError

@@ -20,14 +20,14 @@ import pytest
 
 import minder.app.build
 from minder.act.controller import recover
-from minder.act.controller.beside import Beside
-from minder.act.controller.diagnosing import Diagnosing
-from minder.act.controller.gauges import Gauges, Sight
-from minder.act.controller.held import HeldJob
-from minder.act.controller.pair_news import PairNews
-from minder.act.controller.pair_rounds import Paths
+from minder.act.controller.diagnosis.beside import Beside
+from minder.act.controller.diagnosis.diagnosing import Diagnosing
+from minder.act.controller.diagnosis.held import HeldJob
+from minder.act.controller.diagnosis.pair_news import PairNews
+from minder.act.controller.diagnosis.pair_rounds import Paths
+from minder.act.controller.diagnosis.replaying import Replaying
 from minder.act.controller.recover import Recovery, RecoverySettings
-from minder.act.controller.replaying import Replaying
+from minder.act.controller.reporting.gauges import Gauges, Sight
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import fold_job
 from minder.act.controller.step import Controller

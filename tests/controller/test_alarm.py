@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minder.act.controller.gauges import Gauges
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.gauges import Gauges
+from minder.act.controller.reporting.status import read_status
 from minder.app.build import build
 from minder.config import JobConfig, MachineConfig
 from minder.diagnose.verdicts.trigger import TriggerRule

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.act.controller.attachment import Attachment
+from minder.act.controller.reading.attachment import Attachment
 from minder.app.build import build
 from minder.config import JobConfig, MachineConfig
 from minder.model.clock import FakeClock

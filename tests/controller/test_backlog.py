@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from minder.act.controller.backlog import Backlog
+from minder.act.controller.reporting.status import read_status
 from minder.act.controller.state import JobState
-from minder.act.controller.status import read_status
 from minder.act.policy.context import PolicyContext
 from minder.model.decision import Decision
 from minder.model.errors import LedgerError

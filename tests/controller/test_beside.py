@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.beside import quick_probes
+from minder.act.controller.diagnosis.beside import quick_probes
 from minder.edge.probes.contract import find_programs
 from minder.model.decision import Decision
 from minder.model.evidence import Failure

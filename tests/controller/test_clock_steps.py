@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.hearing import ClockSteps
-from minder.act.controller.status import read_status
+from minder.act.controller.reading.hearing import ClockSteps
+from minder.act.controller.reporting.status import read_status
 from minder.model.clock import FakeClock
 from minder.model.evidence import Signal
 from minder.record.incidents import kinds

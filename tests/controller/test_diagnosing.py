@@ -281,8 +281,8 @@ def test_a_fault_of_ours_keeps_no_job_standing(make: Callable[..., Any], monkeyp
     def broken(*unused: Any) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("minder.act.controller.diagnosing.Diagnosing._ask", broken)
-    monkeypatch.setattr("minder.act.controller.diagnosing.Diagnosing._end", broken)
+    monkeypatch.setattr("minder.act.controller.diagnosis.diagnosing.Diagnosing._ask", broken)
+    monkeypatch.setattr("minder.act.controller.diagnosis.diagnosing.Diagnosing._end", broken)
     app = world.life(60)
     assert app.state.phase == "running" and "could not be brought to an end" in result_of(world)["detail"]
 

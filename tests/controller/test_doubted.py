@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.doubted import DOUBTED, KINDS, doubted_machines
+from minder.act.controller.diagnosis.doubted import DOUBTED, KINDS, doubted_machines
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 from minder.record.incidents import Ledger, kinds

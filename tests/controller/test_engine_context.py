@@ -8,7 +8,7 @@ import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
 from minder.act.controller.context import with_engine
-from minder.act.controller.engine_watch import EngineWatch
+from minder.act.controller.engine.watch import EngineWatch
 from minder.act.controller.state import JobState
 from minder.act.policy import PolicyConfig
 from minder.act.policy.context import PolicyContext

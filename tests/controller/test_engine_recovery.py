@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineRecovery, EngineWork
+from minder.act.controller.engine.work import DRAIN, REQUEUE, EngineRecovery, EngineWork
 from minder.act.controller.state import JobState
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineActuator, EngineWork, drain_operations
+from minder.act.controller.engine.work import DRAIN, RELEASE, REQUEUE, EngineActuator, EngineWork, drain_operations
 from minder.model.clock import FakeClock
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import LeaseLostError, LedgerError

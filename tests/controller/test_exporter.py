@@ -13,9 +13,9 @@ import httpx
 import numpy as np
 import pytest
 
-import minder.act.controller.exporter as exporter_module
-from minder.act.controller.exporter import Exporter, exposition
-from minder.act.controller.gauges import Gauges, Sight
+import minder.act.controller.reporting.exporter as exporter_module
+from minder.act.controller.reporting.exporter import Exporter, exposition
+from minder.act.controller.reporting.gauges import Gauges, Sight
 from minder.config import MetricsConfig
 from minder.ingest.sources.exposition import parse_exposition
 from minder.model.errors import ConfigError, LedgerError

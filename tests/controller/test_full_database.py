@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from minder.act.controller.lease import Leadership
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.errors import LedgerError
 from minder.record.incidents import kinds
 

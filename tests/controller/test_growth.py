@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.growth import Growth
-from minder.act.controller.job_work import JobWork
+from minder.act.controller.orders.job_work import JobWork
+from minder.act.controller.standbys.growth import Growth
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext, Sizes

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.status import read_status
-from minder.act.controller.watched import WatchedJob
+from minder.act.controller.reading.watched import WatchedJob
+from minder.act.controller.reporting.status import read_status
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.errors import LedgerError
 from minder.model.evidence import Signal

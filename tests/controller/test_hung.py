@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.hung import HungJob
+from minder.act.controller.orders.hung import HungJob
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.act.controller.live import LiveWindows, _band
+from minder.act.controller.reporting.live import LiveWindows, _band
 from minder.model.evidence import Scores
 from minder.model.telemetry import Sample, Window
 

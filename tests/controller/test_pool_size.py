@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.controller.engine_work import ASK, DRAIN, FORGO, EngineWork
-from minder.act.controller.pool_size import PoolSize, largest_domain
+from minder.act.controller.engine.work import ASK, DRAIN, FORGO, EngineWork
+from minder.act.controller.standbys.pool_size import PoolSize, largest_domain
 from minder.act.controller.state import JobState
 from minder.act.recovery.pool_size import DEFAULT_RATE, PoolConfig
 from minder.model.clock import FakeClock

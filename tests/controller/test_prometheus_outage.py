@@ -17,8 +17,8 @@ import pytest
 
 import minder.app.build
 from minder.act.controller import recover
-from minder.act.controller.gauges import Gauges, Sight
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.gauges import Gauges, Sight
+from minder.act.controller.reporting.status import read_status
 from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig, TelemetryConfig
 from minder.model.clock import SystemClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.act.controller.job_work import remaining_s
+from minder.act.controller.orders.job_work import remaining_s
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.observation import MachineView, Observation, WorkerView
 

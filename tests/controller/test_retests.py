@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.retests import Retests
+from minder.act.controller.diagnosis.retests import Retests
 from minder.act.controller.state import JobState
 from minder.diagnose.diagnostics.judgement import judge
 from minder.model.decision import ActionResult

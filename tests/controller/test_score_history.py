@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import minder.act.controller.score_history as score_history
-from minder.act.controller.score_history import ScoreHistory, read_scores
+import minder.act.controller.reporting.score_history as score_history
+from minder.act.controller.reporting.score_history import ScoreHistory, read_scores
 
 ALWAYS = (0.0, 1e12)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.act.controller.gauges import Gauges
+from minder.act.controller.reporting.gauges import Gauges
 from minder.app.build import build
 from minder.config import JobConfig, MachineConfig, load_config
 from minder.diagnose.scoring import ray_scoring

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.act.controller.shadow import Shadow, ShadowRule, watch_drift
+from minder.act.controller.reporting.shadow import Shadow, ShadowRule, watch_drift
 from minder.config import DetectorConfig
 from minder.diagnose.detectors.drift import DriftConfig, DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker

@@ -11,7 +11,7 @@ import pytest
 
 from minder.act.controller.context import JobWork
 from minder.act.controller.failures import identify
-from minder.act.controller.skipping import Skipping
+from minder.act.controller.orders.skipping import Skipping
 from minder.act.controller.state import JobState, fold_job
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext

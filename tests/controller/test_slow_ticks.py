@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from serve.pages.fleet import _troubles
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.pool import Pool
-from minder.act.controller.standby_tests import StandbyProbing, StandbyTests
+from minder.act.controller.standbys.pool import Pool
+from minder.act.controller.standbys.standby_tests import StandbyProbing, StandbyTests
 from minder.act.controller.state import JobState
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.pairs import NodeState, PairGraph, PairNode

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from minder.act.controller.reporting.status import read_status, write_status
 from minder.act.controller.state import JobState
-from minder.act.controller.status import read_status, write_status
 from minder.model.evidence import Scores
 from minder.model.observation import MachineView, WorkerView
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.diagnose.verdicts.judge import Judge
 from minder.model.errors import LedgerError, SourceError
 from minder.model.evidence import Signal, Verdict

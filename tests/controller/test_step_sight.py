@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from minder.act.controller.sight import StepSight
+from minder.act.controller.reading.sight import StepSight
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
 from minder.model.telemetry import Sample
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.study_notes import FILE, StudyNotes
-from minder.act.controller.tracing import StepTraces
+from minder.act.controller.reading.tracing import StepTraces
+from minder.act.controller.reporting.study_notes import FILE, StudyNotes
 from minder.model.errors import WireError
 from minder.model.evidence import StepStudy
 from minder.model.observation import JobView

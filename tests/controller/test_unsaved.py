@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller import job_work as module
-from minder.act.controller.job_work import CheckpointLook, JobWork, kept_in_memory, restart_s, unsaved_s
+from minder.act.controller.orders import job_work as module
+from minder.act.controller.orders.job_work import CheckpointLook, JobWork, kept_in_memory, restart_s, unsaved_s
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.edge.cache.record import Record, RecordName, body_path, write_head
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.exporter import exposition
 from minder.act.controller.lease import Leadership, LeaseGauges, wait_to_lead
+from minder.act.controller.reporting.exporter import exposition
 from minder.ingest.sources.exposition import parse_exposition
 from minder.model.errors import ConfigError
 from minder.record.store.leases import LeaseStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from minder.act.controller.reading.watched import WatchedJob
 from minder.act.controller.state import JobState
-from minder.act.controller.watched import WatchedJob
 from minder.model.evidence import Signal
 from minder.model.observation import MachineView, WorkerView
 

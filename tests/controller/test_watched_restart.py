@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from minder.act.controller.reading.watched import WatchedJob
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState
 from minder.act.controller.step import Controller
-from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.policy import Policy

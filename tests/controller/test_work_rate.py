@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.work_rate import WorkRate
+from minder.act.controller.reading.work_rate import WorkRate
 from minder.model.history import LedgerEvent
 from minder.model.observation import WorkerView
 from minder.record.incidents import kinds

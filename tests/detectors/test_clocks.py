@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from minder.diagnose.detectors.clocks import Activity, Clocks
-from minder.diagnose.detectors.deviants import Stages
+from minder.diagnose.detectors.outliers import PipelineStages
 from minder.diagnose.detectors.peers import Ordered
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.presence import RowStatus
 from minder.diagnose.detectors.row import Layout, Row
 from minder.diagnose.detectors.traits import TraitTable
 from tests.detectors.one_stage import one_stage
@@ -24,7 +24,7 @@ class Site:
 
     def __init__(self) -> None:
         self.clocks, self._activity = one_stage(Clocks, MACHINES, METRICS), Activity()
-        self._layout = Layout(MACHINES, TraitTable(METRICS), Stages.of([None] * len(MACHINES)), 3.0, 0.4)
+        self._layout = Layout(MACHINES, TraitTable(METRICS), PipelineStages.of([None] * len(MACHINES)), 3.0, 0.4)
         self.clocks.follow(self._layout)
 
     def feed(self, rows_TKM: np.ndarray, gap_s: float = 1.0) -> np.ndarray:
@@ -32,7 +32,7 @@ class Site:
         found, every_M = [], np.ones(len(MACHINES), dtype=bool)
         for t, scaled_KM in enumerate(rows_TKM):
             row, ordered = Row(self._layout, gap_s * t, scaled_KM, every_M), Ordered(scaled_KM)
-            row.seen = Seen(None, every_M, gap_s, gap_s, 0.0 * every_M, gap_s * every_M, ~every_M, False, 0.0 * scaled_KM, ~every_M)
+            row.status = RowStatus(None, every_M, gap_s, gap_s, 0.0 * every_M, gap_s * every_M, ~every_M, False, 0.0 * scaled_KM, ~every_M)
             row.scaled_KM, row.center_K, row.distances = scaled_KM, ordered.median_K(), {"all": ordered.distance_KM()}
             self._activity.update(row)
             self.clocks.update(row)

@@ -227,7 +227,7 @@ def test_a_standing_gap_in_a_stage_of_two_does_not_fade() -> None:
     for row in rows_of(window):
         detector.score(row)
         detector.learn(row, frozenset())
-        yardstick, place = detector.state()["stages"]["Reference"]["stage_quick"], 2 * 4 + 2  # of the third metric and the third machine
+        yardstick, place = detector.state()["stages"]["Baseline"]["stage_quick"], 2 * 4 + 2  # of the third metric and the third machine
         size_T.append(abs(yardstick["smooth_KM"][place]) / float(yardstick["unit_KM"][place]))
     assert size_T[75] > 8.0
     assert min(size_T[75:]) > 0.9 * size_T[75]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.deviants import Deviants
 from minder.diagnose.detectors.onset import Onset
+from minder.diagnose.detectors.outliers import Outliers
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.presence import RowStatus
 from tests.detectors.one_stage import one_stage
 
 NOW_S = 500.0
@@ -21,15 +21,17 @@ def turned(
 ) -> bool:
     """One of two machines is odd in this row: its newest sample of one metric is 0.8 below its peers'. Scrapes of 5 s."""
     onset = one_stage(Onset, ["a", "b"], ["cpu_usage_ratio"])
-    onset.reference.all_slow.smooth_KM = np.array([[0.0, slow]], dtype=np.float32)
+    onset.baseline.all_slow.smooth_KM = np.array([[0.0, slow]], dtype=np.float32)
     onset.score.since_M = np.array([np.nan, since])
     one = np.ones((1, 1))
-    deviants = replace(Deviants.none(1), machines_X=np.array([1]), counted_KX=one, newest_KX=-0.8 * one)
+    outliers = replace(Outliers.none(1), machines_X=np.array([1]), counted_KX=one, newest_KX=-0.8 * one)
     phase = Phase(False, idle, 0.0, False, 1.0, NOW_S - stood_s, np.array([-1.0]), stalled=True)
     phase.since_move_s, phase.stands_since_s = since_move_s, NOW_S - stood_s
     nobody_M = np.zeros(2, dtype=bool)
-    seen = Seen(None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)), ~nobody_M & nobody_M)
-    return bool(onset.turned_odd(deviants, phase, seen, NOW_S)[0])
+    status = RowStatus(
+        None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)), ~nobody_M & nobody_M
+    )
+    return bool(onset.turned_odd(outliers, phase, status, NOW_S)[0])
 
 
 def test_a_plain_fall_among_peers_that_have_long_been_standing_came_afterwards() -> None:

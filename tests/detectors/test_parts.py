@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minder.diagnose.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
-from minder.diagnose.detectors.out_of_step import OutOfStep
+from minder.diagnose.detectors.evidence import distinctness, loud_metrics, needed_z, single_family_weight
 from minder.diagnose.detectors.peers import Ordered
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import Presence
+from minder.diagnose.detectors.skew_correction import SkewCorrection
 from minder.diagnose.detectors.state import Named, State, per
 from minder.diagnose.detectors.traits import TraitTable, trait_of
 from tests.detectors.one_stage import one_stage
@@ -93,7 +93,7 @@ def test_only_a_clear_leader_is_distinct() -> None:
 
 
 def test_one_family_is_alone_until_another_says_as_much() -> None:
-    assert loneliness(np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.3]])).tolist() == [1.0, 0.0]
+    assert single_family_weight(np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.3]])).tolist() == [1.0, 0.0]
 
 
 def test_a_metric_that_says_much_less_than_the_loudest_is_not_heard_beside_it() -> None:
@@ -203,15 +203,15 @@ def test_each_metric_is_scaled_by_its_own_rule() -> None:
     assert found_KM.tobytes() == plain_KM.tobytes()
 
 
-def _steps(odd_s: range, move_s: float, until_s: int = 60) -> tuple[list[float], OutOfStep]:
+def _steps(odd_s: range, move_s: float, until_s: int = 60) -> tuple[list[float], SkewCorrection]:
     """Score by second of one machine that gathers 5 a second while it is odd; all others moved at move_s."""
-    stage = one_stage(OutOfStep, ("a",), ())
+    stage = one_stage(SkewCorrection, ("a",), ())
     score_M, scores = np.zeros(1), []
     for t in range(until_s):
         if t == move_s:
             stage.phases.moving_since_s = move_s
         total_M = np.array([1.0 if t in odd_s else 0.0])
-        score_M, _ = stage.in_step(total_M, score_M, np.array([True]), (float(t), 1.0, 0.3))
+        score_M, _ = stage.correct(total_M, score_M, np.array([True]), (float(t), 1.0, 0.3))
         score_M = score_M + 5.0 * total_M
         scores.append(float(score_M[0]))
     return scores, stage

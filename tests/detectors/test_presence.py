@@ -26,16 +26,16 @@ def test_a_metric_with_an_exporter_of_its_own_speaks_when_that_is_scraped_and_fo
     rng = np.random.default_rng(0)
     both = np.array([0, 1])
     gpu = np.array([[False, False], [True, True]])
-    told = []
+    since = []
     for t in range(200):
         raw_KM = rng.uniform(0.3, 0.5, (2, 2)).astype(np.float32)
         if t % 10:
             raw_KM[1] = presence.state.last_KM[1]
-        seen = presence.observe_row(traits, float(t), raw_KM, np.array([True, True]))
-        told.append(presence.told_s(seen, both, gpu))
-    assert [float(row[0]) for row in told[180:200]] == [10.0, *[0.0] * 9] * 2
+        status = presence.observe_row(traits, float(t), raw_KM, np.array([True, True]))
+        since.append(presence.seconds_since_update(status, both, gpu))
+    assert [float(row[0]) for row in since[180:200]] == [10.0, *[0.0] * 9] * 2
     for others in (~gpu, np.ones_like(gpu), np.zeros_like(gpu)):  # the host's come with every row; of silence nothing is said
-        assert np.isnan(presence.told_s(seen, both, others)).all()
+        assert np.isnan(presence.seconds_since_update(status, both, others)).all()
 
 
 def accused(values_TMK: np.ndarray) -> list[Verdict]:

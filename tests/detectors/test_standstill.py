@@ -21,13 +21,13 @@ METRICS = ("gpu_duty_cycle_ratio", "gpu_temperature_celsius")
 def standstill_of(less: list[float], standing: list[float]) -> Standstill:
     """Machines of which the first metric is so far from their peers, and stands there usually."""
     made = one_stage(Standstill, [f"m{m}" for m in range(len(less))], METRICS)
-    made.reference.all_quick.smooth_KM = np.array([less, [9.0] + [0.0] * (len(less) - 1)])
-    made.reference.standing_KM = np.array([standing, [0.0] * len(less)])
+    made.baseline.all_quick.smooth_KM = np.array([less, [9.0] + [0.0] * (len(less) - 1)])
+    made.baseline.baseline_KM = np.array([standing, [0.0] * len(less)])
     return made
 
 
-def standing(lasting: float = 1.0, stalled: bool = True) -> Phase:
-    return Phase(False, False, 0.0, False, 1.0, 0.0, np.array([-0.8, 0.0]), stalled=stalled, lasting=lasting)
+def standing(sustained: float = 1.0, stalled: bool = True) -> Phase:
+    return Phase(False, False, 0.0, False, 1.0, 0.0, np.array([-0.8, 0.0]), stalled=stalled, sustained=sustained)
 
 
 def test_who_differs_with_and_without_its_offset_stands_out_once_the_training_stands() -> None:
@@ -38,7 +38,7 @@ def test_who_differs_with_and_without_its_offset_stands_out_once_the_training_st
     assert z_KM[0, 0] < -5.0
     assert (z_KM[0, 1:] == 0.0).all()
     assert (z_KM[1] == 0.0).all()  # a warmer slot is no plain change
-    half_KM = stage.standstill_z(traits, standing(lasting=0.5))
+    half_KM = stage.standstill_z(traits, standing(sustained=0.5))
     assert half_KM is not None
     assert np.isclose(half_KM[0, 0], 0.5 * z_KM[0, 0])
 
@@ -57,7 +57,7 @@ def test_nothing_is_said_while_the_training_runs_or_three_machines_are_all_there
     traits = TraitTable(METRICS)
     stage = standstill_of([-1.2, 0.0, 0.0, 0.0], [0.0] * 4)
     assert stage.standstill_z(traits, standing(stalled=False)) is None
-    assert stage.standstill_z(traits, standing(lasting=0.0)) is None
+    assert stage.standstill_z(traits, standing(sustained=0.0)) is None
     assert standstill_of([-1.2, 0.0, 0.0], [0.0] * 3).standstill_z(traits, standing()) is None
     missing_KM = standstill_of([-1.2, 0.0, 0.0, np.nan], [0.0] * 4).standstill_z(traits, standing())
     assert missing_KM is not None

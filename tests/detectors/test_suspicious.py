@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from minder.diagnose.detectors.baseline import Baseline, Lesson
 from minder.diagnose.detectors.default import DefaultConfig, DefaultDetector
-from minder.diagnose.detectors.reference import Lesson, Reference
 from minder.diagnose.detectors.score import ScoreState
 from minder.ingest.windows import rows_of
 from minder.model.telemetry import Window
@@ -25,8 +25,8 @@ def test_a_suspicious_machine_teaches_nothing_whatever_convicts(
     metrics, names = ("gpu_sm_activity_ratio", "gpu_power_draw_watts"), tuple(f"m{m}" for m in range(6))
     values_TMK = np.exp(np.random.default_rng(1).normal(0.0, 0.02, (80, len(names), 2))) * [0.6, 500.0]
     detector, lessons = DefaultDetector(config=DefaultConfig(patience_s=patience_s)), list[Lesson]()
-    learn = Reference.learn_usual
-    monkeypatch.setattr(Reference, "learn_usual", lambda *given: (lessons.append(given[3]), learn(*given)))
+    learn = Baseline.learn_usual
+    monkeypatch.setattr(Baseline, "learn_usual", lambda *given: (lessons.append(given[3]), learn(*given)))
     for row in rows_of(Window(1.0 * np.arange(80), names, metrics, values_TMK, np.full((80, len(names)), True))):
         if row.times_T[0] >= 70.0:
             score_of(detector).score_M[2] = share * patience_s

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from minder.diagnose.load_detector import load_detector
-from minder.diagnose.verdicts.reports import ReportRule
+from minder.diagnose.verdicts.signals import ReportRule
 from minder.model.clock import format_time, parse_time
 from minder.model.errors import RecordingError, RuleFailedError
 from minder.model.evidence import Scores, Verdict

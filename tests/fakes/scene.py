@@ -25,9 +25,10 @@ from schedule import MACHINES, STANDBYS, Action, Schedule
 from sim_fleet import PROBES_S, SimClock, SimFleet, SimMachines, address_of
 
 import minder.app.build
-from minder.act.controller import job_work, recover, step
+from minder.act.controller import recover, step
 from minder.act.controller.captures import Connections
-from minder.act.controller.measures import Measures
+from minder.act.controller.orders import job_work
+from minder.act.controller.reporting.measures import Measures
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig, StandbyConfig
 from minder.diagnose.verdicts.live import live_rules

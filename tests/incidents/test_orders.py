@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.act.controller.hearing import Inbox
+from minder.act.controller.reading.hearing import Inbox
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.signals import SignalRule
 from minder.edge.signals.xid import load_xid_rules

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.pool import Pool
-from minder.act.controller.standby_tests import StandbyProbing, StandbyTests
+from minder.act.controller.standbys.pool import Pool
+from minder.act.controller.standbys.standby_tests import StandbyProbing, StandbyTests
 from minder.act.controller.state import JobState
 from minder.edge.probes.contract import find_programs
 from minder.model.clock import SystemClock
@@ -81,7 +81,7 @@ def test_a_test_of_a_standby_leaves_its_workers_waiting_and_is_gone_when_they_ge
 @pytest.mark.lab
 def test_a_controller_has_a_real_launcher_test_its_standby(launch: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order, launcher, probe, judgement and ledger, over HTTP."""
-    monkeypatch.setattr("minder.act.controller.standby_tests._SETTLED_S", 0.0)
+    monkeypatch.setattr("minder.act.controller.standbys.standby_tests._SETTLED_S", 0.0)
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")
     fleet = Fleet([MachineEndpoints("m1", None, Endpoint(str(launcher.http.base_url).rstrip("/"), ""))])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions

@@ -26,10 +26,13 @@ def run(fault: str, out: Path, deadline_s: float = 300.0, **settings: object) ->
 @pytest.mark.parametrize(
     "fault",
     [
-        "crash-sticky",
         "slow-cpu",
-        # A hang, a lost machine and an Xid end as they must in test_chaos.py too, with equal losses.
-        *(pytest.param(fault, marks=pytest.mark.release) for fault in ("hang", "xid", "machine-lost", "dead-link", "slow-link")),
+        # A hang, a lost machine and an Xid end as they must in test_chaos.py too, with equal losses. A machine that kills what it gets goes
+        # in test_matrix.py (killer-machine); equal losses after all were tested and its ranks went elsewhere: nan, below.
+        *(
+            pytest.param(fault, marks=pytest.mark.release)
+            for fault in ("crash-sticky", "hang", "xid", "machine-lost", "dead-link", "slow-link")
+        ),
     ],
 )
 def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_happened(fault: str, tmp_path: Path) -> None:

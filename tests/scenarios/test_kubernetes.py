@@ -18,7 +18,7 @@ from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.kubernetes.engine import KubernetesEngine
 from minder.act.actuators.kubernetes.mirror import Mirror
 from minder.act.actuators.kubernetes.records import read_node
-from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineWork
+from minder.act.controller.engine.work import DRAIN, REQUEUE, EngineWork
 from minder.model.clock import SystemClock
 from minder.model.decision import Decision
 from minder.model.errors import ActuatorError, EngineRefusalError, EngineUnavailableError

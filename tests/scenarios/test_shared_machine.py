@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.cli import main
 from minder.record.incidents import kinds
 from minder.simulate.lab.machine import LabMachine

@@ -172,7 +172,7 @@ def forget_bars(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minder.act.controller.hung import HungJob
+    from minder.act.controller.orders.hung import HungJob
 
     monkeypatch.setattr(HungJob, "look", lambda self, *unused: [])
 
@@ -186,7 +186,7 @@ def forget_climbs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the answers nor the time limit end it."""
-    from minder.act.controller.diagnosing import Diagnosing
+    from minder.act.controller.diagnosis.diagnosing import Diagnosing
 
     for name in ("_end_round", "_end", "give_up_overdue"):
         monkeypatch.setattr(Diagnosing, name, lambda self, *unused: None)
@@ -194,7 +194,7 @@ def never_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def accuse_by_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of which nothing is known is taken for a faulty one."""
-    from minder.act.controller import diagnosing
+    from minder.act.controller.diagnosis import diagnosing
 
     def concluded(*parts: Any) -> Any:
         found = conclude(*parts)
@@ -207,7 +207,7 @@ def accuse_by_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def accuse_where_nothing_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure that did not come back on any group is taken for a machine's."""
-    from minder.act.controller import replaying
+    from minder.act.controller.diagnosis import replaying
 
     def looked(self: Any, run: Any) -> Any:
         found = look(self, run)
@@ -239,7 +239,7 @@ def test_a_machine_that_was_evicted_twice_is_tested_before_it_takes_a_place(
     orders += [(180.0, "standby_died", "s00", 1e9)]  # it has passed its probes, and would be taken before m1
     actions = [schedule.Action(*item) for item in (*orders, (200.0, "evict", "m2"))]
     if not asked:
-        for room in ("minder.act.policy.limits", "minder.act.policy.trial", "minder.act.controller.pool"):
+        for room in ("minder.act.policy.limits", "minder.act.policy.trial", "minder.act.controller.standbys.pool"):
             monkeypatch.setattr(f"{room}.distrusted", lambda *unused: {})
     broken = scene.play(schedule.Schedule(0, tuple(actions)), empty_ledger).watch.broken
     assert [line.split(":")[0] for line in broken] == ([] if asked else ["a machine evicted twice passes a test first"])

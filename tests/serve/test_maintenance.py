@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from minder.act.controller.reporting.status import write_status
 from minder.act.controller.state import fold_job
-from minder.act.controller.status import write_status
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.policy import Policy

@@ -8,10 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.act.controller.hearing import Inbox
+from minder.act.controller.reading.hearing import Inbox
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.reports import ReportRule
-from minder.diagnose.verdicts.signals import SignalRule
+from minder.diagnose.verdicts.signals import ReportRule, SignalRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.model.evidence import Verdict
 from minder.model.observation import JobView, Observation

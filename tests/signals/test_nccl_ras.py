@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.reports import RasRule
+from minder.diagnose.verdicts.signals import RasRule
 from minder.edge.agent.ras import ask_ras, ras_signal
 from minder.edge.signals.nccl_ras import RasProcess, read_ras
 from minder.model.evidence import Signal, Suspect

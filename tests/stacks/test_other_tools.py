@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minder.diagnose.stacks import Finding, analyse_captures, find_job_file, place_ranks, read_captures, read_dumps
-from minder.diagnose.stacks.filenames import Owner, read_name
+from minder.diagnose.stacks.reader import Owner, read_name
 from minder.ingest.sources.jobfile import read_job
 from minder.model.errors import BadInputError
 

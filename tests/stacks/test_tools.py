@@ -10,10 +10,9 @@ from pathlib import Path
 import frameworks as fw
 import pytest
 
-import minder.diagnose.stacks.rules as rules
+import minder.diagnose.stacks.roles as rules
 from minder.diagnose.stacks import Capture, Frame, Process, Thread, analyse
-from minder.diagnose.stacks.roles import read_stack
-from minder.diagnose.stacks.rules import read_frame
+from minder.diagnose.stacks.roles import read_frame, read_stack
 
 TABLE = tomllib.loads(Path(rules.__file__).with_name("tools.toml").read_text())
 WAIT = tuple(Frame(function, file, line) for function, file, line in fw.SYNC["plain"])

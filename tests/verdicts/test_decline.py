@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.decline import DeclineRule
+from minder.diagnose.verdicts.fail_slow import DeclineRule, VotesRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.votes import VotesRule
 from minder.model.evidence import Suspect
 from minder.model.telemetry import Window
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.diagnose.verdicts.flow_findings import find_broken, find_cut_off, find_silent, find_slow_paths, find_unread
-from minder.diagnose.verdicts.flows import data_flows, peer_of
+from minder.diagnose.verdicts.flows import data_flows, find_broken, find_cut_off, find_silent, find_slow_paths, find_unread, peer_of
 from minder.model.telemetry import ConnectivityProbe, Flow
 
 Make = Callable[..., Any]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.flow_findings import FlowFinding, fuse_findings
+from minder.diagnose.verdicts.flows import FlowFinding, fuse_findings
 from minder.diagnose.verdicts.stall import StallRule
 from minder.model.evidence import CaptureFinding, Evidence, Suspect
 from minder.model.observation import RuleResult

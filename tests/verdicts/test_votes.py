@@ -10,9 +10,9 @@ import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
+from minder.diagnose.verdicts.fail_slow import VotesRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.stall import StallRule
-from minder.diagnose.verdicts.votes import VotesRule
 from minder.model.evidence import CaptureFinding, Evidence, Suspect, Verdict
 from minder.model.observation import Observation, RuleResult
 from minder.model.topology import Parallelism

@@ -37,7 +37,7 @@ _TOLD = {
     "not_seen_again": "approved, but this controller has not seen the trouble for itself: look at the machine",
 }
 LOOK_FOR_S = 120.0  # so long may a controller that was started again take to see for itself what was approved
-_NOTICED_S = 2.0  # as minder.act.controller.hearing
+_NOTICED_S = 2.0  # as minder.act.controller.reading.hearing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from minder.act.actuators.contract import Engine, EngineSnapshot
-from minder.act.controller.engine_watch import EngineWatch
-from minder.act.controller.job_work import JobWork, remaining_s, restart_s
-from minder.act.controller.replaying import can_replay
-from minder.act.controller.standby_tests import Proofs
+from minder.act.controller.diagnosis.replaying import can_replay
+from minder.act.controller.engine.watch import EngineWatch
+from minder.act.controller.orders.job_work import JobWork, remaining_s, restart_s
+from minder.act.controller.reading.watched import WatchedJob
+from minder.act.controller.standbys.standby_tests import Proofs
 from minder.act.controller.state import JobState
-from minder.act.controller.watched import WatchedJob
 from minder.act.policy.case import breaker_limit
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext

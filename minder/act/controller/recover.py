@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from minder.act.actuators.contract import Actuator
-from minder.act.controller.doubted import DOUBTED, KINDS, doubted_machines
+from minder.act.controller.diagnosis.doubted import DOUBTED, KINDS, doubted_machines
 from minder.act.controller.evidence import capture_evidence
-from minder.act.controller.skipping import Skipping
+from minder.act.controller.orders.skipping import Skipping
+from minder.act.controller.orders.updating import Updating
 from minder.act.controller.state import JobState, bar_machines, placement_payload
-from minder.act.controller.updating import Updating
 from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.groups import plan_groups
 from minder.act.recovery.rendezvous import RendezvousHost
@@ -86,7 +86,7 @@ class Recovery:
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
         """Evict (if the decision says so) and restart; of a diagnosis or a replay suspend the job, which
-        minder.act.controller.diagnosing or .replaying goes on with. Raises RecoveryError if the next generation cannot be placed."""
+        `diagnosing` or `replaying` goes on with. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
         if decision.action in _HOLDS:
             self.suspend(decision, incident)
@@ -382,7 +382,7 @@ class Recovery:
                     self._park(decision)
                 self._finish(decision)
                 continue
-            if decision.action in _HOLDS:  # minder.act.controller.diagnosing or .replaying goes on with it, or something else came after it
+            if decision.action in _HOLDS:  # `diagnosing` or `replaying` goes on with it, or something else came after it
                 continue
             line, again = self._again(decision, event.incident)
             lines.append(line)

@@ -16,23 +16,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
-from minder.act.controller.beside import Beside
-from minder.act.controller.diagnosing import Diagnosing
-from minder.act.controller.growth import Growth
-from minder.act.controller.hung import HungJob
-from minder.act.controller.measures import Measures
-from minder.act.controller.pair_news import PairNews
-from minder.act.controller.pool import Admits
-from minder.act.controller.pool_size import PoolSize
-from minder.act.controller.replaying import Replaying
-from minder.act.controller.skipping import Skipping
-from minder.act.controller.standby_tests import StandbyProbing
+from minder.act.controller.diagnosis.beside import Beside
+from minder.act.controller.diagnosis.diagnosing import Diagnosing
+from minder.act.controller.diagnosis.pair_news import PairNews
+from minder.act.controller.diagnosis.replaying import Replaying
+from minder.act.controller.orders.hung import HungJob
+from minder.act.controller.orders.skipping import Skipping
+from minder.act.controller.orders.updating import Updating
+from minder.act.controller.reading.attachment import Attachment
+from minder.act.controller.reading.tracing import StepTraces
+from minder.act.controller.reading.watched import WatchedJob
+from minder.act.controller.reporting.measures import Measures
+from minder.act.controller.standbys.growth import Growth
+from minder.act.controller.standbys.pool import Admits
+from minder.act.controller.standbys.pool_size import PoolSize
+from minder.act.controller.standbys.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState
-from minder.act.controller.tracing import StepTraces
-from minder.act.controller.updating import Updating
-from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.recovery.restart import StartResult

@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 
 from minder.act.controller.captures import Captures, Connections
 from minder.act.controller.deciding import Deciding
+from minder.act.controller.diagnosis.retests import Retests
 from minder.act.controller.evidence import Excerpts
 from minder.act.controller.failures import BlameWatch, identify
-from minder.act.controller.hearing import ClockSteps, Hearing
 from minder.act.controller.milestones import Milestones, note_finished, started_without_steps
-from minder.act.controller.pool import Pool
-from minder.act.controller.retests import Retests
-from minder.act.controller.shadow import ShadowRule
-from minder.act.controller.sight import SightNotes
-from minder.act.controller.signal_count import SignalCount
+from minder.act.controller.reading.hearing import ClockSteps, Hearing
+from minder.act.controller.reading.sight import SightNotes
+from minder.act.controller.reading.signal_count import SignalCount
+from minder.act.controller.reading.work_rate import WorkRate
+from minder.act.controller.reporting.shadow import ShadowRule
+from minder.act.controller.reporting.status import write_status
+from minder.act.controller.reporting.study_notes import StudyNotes
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
-from minder.act.controller.standby_tests import StandbyTests
+from minder.act.controller.standbys.pool import Pool
+from minder.act.controller.standbys.standby_tests import StandbyTests
 from minder.act.controller.state import JobState
-from minder.act.controller.status import write_status
-from minder.act.controller.study_notes import StudyNotes
-from minder.act.controller.work_rate import WorkRate
 from minder.act.policy.context import PolicyContext, Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock

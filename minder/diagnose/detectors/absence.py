@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhasesNumbers, PhaseState
-from minder.diagnose.detectors.presence import PresenceState, Seen
-from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.presence import PresenceState, RowStatus
 from minder.diagnose.detectors.score import ScoreNumbers
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
@@ -59,43 +59,43 @@ class Absence(Stage):
 
     presence: PresenceState
     phases: PhaseState
-    reference: ReferenceState
+    baseline: BaselineState
 
     def update(self, row: Row) -> None:
-        if not row.seen.silent_M.any():
+        if not row.status.silent_M.any():
             return
         found = row.strength
-        silence_M = self.absence_M(row.traits, row.seen, row.phase, row.time_s, others_odd=bool((found.total_M >= _SCORE.calm).any()))
+        silence_M = self.absence_M(row.traits, row.status, row.phase, row.time_s, others_odd=bool((found.total_M >= _SCORE.calm).any()))
         found.total_M += silence_M
         found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
-        found.shown_M[silence_M > 0.0] = 1.0
+        found.support_M[silence_M > 0.0] = 1.0
 
-    def absence_M(self, traits: TraitTable, seen: Seen, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
+    def absence_M(self, traits: TraitTable, status: RowStatus, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
         """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
-        none_M = np.zeros(len(seen.silent_M))
-        if seen.outage or phase.effect < _N.felt or not phase.stalled or (phase.idle and phase.idle_s <= _N.rests_s):
+        none_M = np.zeros(len(status.silent_M))
+        if status.outage or phase.effect < _N.felt or not phase.stalled or (phase.idle and phase.idle_s <= _N.rests_s):
             return none_M
-        fell_silent_M = time_s - seen.silence_M
+        fell_silent_M = time_s - status.silence_M
         together_M = np.zeros(len(fell_silent_M), dtype=bool)
         rests_since_s = time_s - phase.idle_s if phase.idle else np.nan
         # a job may have been slow, as in a congestion, before it stood, and one that rests at once never seemed to be slowed
         for began_s in (phase.effect_since_s, phase.stands_since_s, rests_since_s):
             later_M = began_s - fell_silent_M
-            together_M |= (later_M > -_N.earlier_intervals * seen.interval_s - _N.earlier_s) & (later_M < _N.later_s + seen.interval_s)
+            together_M |= (later_M > -_N.earlier_intervals * status.interval_s - _N.earlier_s) & (later_M < _N.later_s + status.interval_s)
         # agents do not die within seconds of each other by chance: where several machines do, the rest may come to stand minutes later
-        several_M = seen.silent_M & _several_M(fell_silent_M, seen)
+        several_M = status.silent_M & _several_M(fell_silent_M, status)
         together_M |= several_M & (phase.stands_since_s - fell_silent_M > 0.0) & (phase.stands_since_s - fell_silent_M < _N.early_s)
-        together_M &= seen.silent_M
+        together_M &= status.silent_M
         says = _N.says if together_M.any() else _N.says_late
         if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stands_since_s >= _N.stands_s:
             later_M = phase.stands_since_s - fell_silent_M
-            together_M = seen.silent_M & (later_M > 0.0) & (later_M < _N.early_s)
+            together_M = status.silent_M & (later_M > 0.0) & (later_M < _N.early_s)
         if together_M.any() and self._exchanged(fell_silent_M[together_M]):
             return none_M
-        if together_M.any() and (self._computes_on(traits, phase) or self._some_work_on(traits, seen, phase)):
+        if together_M.any() and (self._computes_on(traits, phase) or self._some_work_on(traits, status, phase)):
             return none_M
         if not phase.idle and not self._tells_rest(traits):
-            says *= phase.lasting / phase.effect  # it may be a checkpoint, until it has lasted
+            says *= phase.sustained / phase.effect  # it may be a checkpoint, until it has lasted
         return np.where(together_M, says, 0.0)
 
     def _exchanged(self, fell_silent_X: np.ndarray) -> bool:
@@ -114,35 +114,35 @@ class Absence(Stage):
         known_K = traits.compute_K & ~np.isnan(self.phases.common_K)
         return bool(np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever)
 
-    def _some_work_on(self, traits: TraitTable, seen: Seen, phase: Phase) -> bool:
+    def _some_work_on(self, traits: TraitTable, status: RowStatus, phase: Phase) -> bool:
         """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an
         evaluation, which leaves one stage at work."""
         fallen_K = traits.activity_K & (phase.shift_K < _PHASES.stood)
-        apart_KM = self.reference.all_quick.smooth_KM[fallen_K]
-        told_KM = ~np.isnan(apart_KM)
+        apart_KM = self.baseline.all_quick.smooth_KM[fallen_K]
+        reported_KM = ~np.isnan(apart_KM)
         kept_KM = np.nan_to_num(apart_KM) > -_N.works_on * phase.shift_K[fallen_K][:, None]
-        heard_M = ~seen.silent_M & told_KM.any(axis=0)
-        at_work = np.count_nonzero(heard_M & (kept_KM | ~told_KM).all(axis=0))
+        heard_M = ~status.silent_M & reported_KM.any(axis=0)
+        at_work = np.count_nonzero(heard_M & (kept_KM | ~reported_KM).all(axis=0))
         return bool(at_work > max(1.0, _N.few_at_work * np.count_nonzero(heard_M)))
 
 
-def _several_M(fell_silent_M: np.ndarray, seen: Seen) -> np.ndarray:
+def _several_M(fell_silent_M: np.ndarray, status: RowStatus) -> np.ndarray:
     """Mask (M,): fell silent within seconds of another machine that has."""
-    x = np.flatnonzero(seen.silent_M)
+    x = np.flatnonzero(status.silent_M)
     found_M = np.zeros(len(fell_silent_M), dtype=bool)
     x = x[np.argsort(fell_silent_M[x])]
-    near_X = np.diff(fell_silent_M[x]) <= _N.earlier_intervals * seen.interval_s
+    near_X = np.diff(fell_silent_M[x]) <= _N.earlier_intervals * status.interval_s
     found_M[x[:-1][near_X]] = found_M[x[1:][near_X]] = True
     return found_M
 
 
-def at_once_s(phase: Phase, seen: Seen) -> float:
+def at_once_s(phase: Phase, status: RowStatus) -> float:
     """Silence that began before this did not stop the training at once: a reason to page, not to evict. inf while it does not stand:
     training that goes on without a silent machine never needed its exporter."""
     began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
     if not phase.stalled or not began_s:
         return inf
-    late_s = _N.later_s + seen.interval_s
+    late_s = _N.later_s + status.interval_s
     # where it was slow for long before it stood, what made it slow is not what made it stand
     slow_first = phase.stands_since_s - phase.effect_since_s > late_s
     return (phase.stands_since_s if slow_first else min(began_s)) - late_s

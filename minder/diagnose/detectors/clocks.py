@@ -44,12 +44,12 @@ class ClocksNumbers:
     noise_sizes: float
     plain_move: float
     steep: float
-    seen: float
+    least_rows: float
 
 
 _N = numbers("clocks", ClocksNumbers)
 
-_RINGS = ("level_LM", "peers_LM", "common_L", "at", "told", "past")
+_RINGS = ("level_LM", "peers_LM", "common_L", "at", "peers_until", "past")
 _HALF = (LAGS - 1) // 2
 
 
@@ -60,7 +60,7 @@ class ClockState(State):
     common_L: np.ndarray = per("L", np.nan)  # everybody's
     at: float = 0.0  # rows written to it
     misfit_LM: np.ndarray = per("LM")  # by offset: how badly a machine has fitted around common moves
-    told: float = 0.0  # rows of which the peers' level is worked out
+    peers_until: float = 0.0  # rows of which the peers' level is worked out
     falls: float = 0.0  # how many of them were seen
     rises: float = 0.0
     news: float = 0.0  # 1: something was seen since the offsets were last worked out
@@ -123,13 +123,13 @@ class Timing(Stage):
 
     def _peers_LM(self, at: int, reach: int) -> np.ndarray:
         """The peers' levels of the last rows, oldest first; each row is worked out once, when it is first asked for."""
-        for row in range(max(int(self.state.told), at - 2 * reach), at + 1):
+        for row in range(max(int(self.state.peers_until), at - 2 * reach), at + 1):
             level_M, common = self.state.level_LM[row % LAGS], float(self.state.common_L[row % LAGS])
             self.state.peers_LM[row % LAGS] = common
             for part in self._stages:
                 known_P = level_M[part][~np.isnan(level_M[part])]
                 self.state.peers_LM[row % LAGS, part] = np.median(known_P) if len(known_P) else common
-        self.state.told = at + 1.0
+        self.state.peers_until = at + 1.0
         return self.state.peers_LM[np.arange(at - 2 * reach, at + 1) % LAGS]
 
     def _compare(self, common_L: np.ndarray, at: int, reach: int) -> bool:
@@ -157,7 +157,7 @@ class Timing(Stage):
 
     def _conclude(self, reach: int) -> None:
         self.state.news = 0.0
-        if min(self.state.falls, self.state.rises) < _N.seen:
+        if min(self.state.falls, self.state.rises) < _N.least_rows:
             return
         total_LM = self.state.misfit_LM[_HALF - reach : _HALF + reach + 1]
         best_M = np.argmin(total_LM, axis=0)
@@ -202,7 +202,7 @@ class Clocks(Timing):
 
     def update(self, row: Row) -> None:
         if row.level_M is not None:
-            self._follow_row(row.level_M, row.level, row.seen.gap_s)
+            self._follow_row(row.level_M, row.level, row.status.gap_s)
         self.align(row.distances, row.scaled_KM, but=row.far_off)
 
 

@@ -57,13 +57,13 @@ class ContradictionState(State):
 
 
 class Contradiction(Stage):
-    """Takes from `row.deviants` what all else of its machine contradicts."""
+    """Takes from `row.outliers` what all else of its machine contradicts."""
 
     state: ContradictionState
 
     def update(self, row: Row) -> None:
-        found = row.deviants
-        says_nothing_KX = self.contradicted(row.traits, found.machines_X, (found.fallen_KX, found.smooth_KX), (row.phase, row.seen.gap_s))
+        found = row.outliers
+        says_nothing_KX = self.contradicted(row.traits, found.machines_X, (found.fallen_KX, found.smooth_KX), (row.phase, row.status.gap_s))
         if len(found.machines_X):
             found.counted_KX *= ~says_nothing_KX
 

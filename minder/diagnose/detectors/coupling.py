@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhasesNumbers
-from minder.diagnose.detectors.presence import Seen
-from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.presence import RowStatus
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitTable
@@ -66,38 +66,38 @@ class CouplingState(State):
 class Coupling(Stage):
     """Whose standstill no other machine feels: `row.strength.held_M`."""
 
-    reference: ReferenceState
+    baseline: BaselineState
     state: CouplingState
 
     def update(self, row: Row) -> None:
-        traits, x = row.traits, row.deviants.machines_X
-        witness_M = np.zeros(len(row.seen.silence_M), dtype=bool)
-        causes_KX = traits.causes_K1 & ~traits.falls_K1 & (~traits.jams_K[:, None] | (row.deviants.z_KX > 0.0))
-        witness_M[x] = (causes_KX & (row.deviants.counted_KX > _N.witness)).any(axis=0)
-        row.strength.held_M = self.held_M(traits, row.phase, row.seen, witness_M)
+        traits, x = row.traits, row.outliers.machines_X
+        witness_M = np.zeros(len(row.status.silence_M), dtype=bool)
+        causes_KX = traits.causes_K1 & ~traits.falls_K1 & (~traits.congestion_K[:, None] | (row.outliers.z_KX > 0.0))
+        witness_M[x] = (causes_KX & (row.outliers.counted_KX > _N.witness)).any(axis=0)
+        row.strength.held_M = self.held_M(traits, row.phase, row.status, witness_M)
 
-    def held_M(self, traits: TraitTable, phase: Phase, seen: Seen, witness_M: np.ndarray) -> np.ndarray:
+    def held_M(self, traits: TraitTable, phase: Phase, status: RowStatus, witness_M: np.ndarray) -> np.ndarray:
         """Mask (M,): whose standstill no other machine feels, or who comes back from one. To be asked once per row. witness_M: a cause of
         slowness speaks, too."""
         does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
-        none_M = np.zeros(len(seen.silent_M), dtype=bool)
+        none_M = np.zeros(len(status.silent_M), dtype=bool)
         if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _N.others:
             return none_M
         own_M, known_M = self._own_M(phase, does_K)
         stops = phase.stalled or phase.idle
         felt_M = (self.state.felt_M > 0.0) & (own_M < _N.down)
         if stops:
-            felt_M |= (own_M < _PHASES.stood) & (self.state.alone_s_M < max(_N.long_s, _N.long_intervals * seen.interval_s))
+            felt_M |= (own_M < _PHASES.stood) & (self.state.alone_s_M < max(_N.long_s, _N.long_intervals * status.interval_s))
         self.state.felt_M = felt_M.astype(np.float64)
         if witness_M.any() or self.state.witness_s_M.any():
-            older_M = np.where(own_M > _N.down, seen.gap_s, 0.0)
+            older_M = np.where(own_M > _N.down, status.gap_s, 0.0)
             self.state.witness_s_M = np.where(witness_M, np.minimum(self.state.witness_s_M + older_M, _N.old_s), 0.0)
             witness_M = witness_M & (self.state.witness_s_M < _N.old_s)
-        alone = not (stops or phase.grace or phase.effect >= _N.felt or seen.outage)
-        found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~seen.silent_M
+        alone = not (stops or phase.grace or phase.effect >= _N.felt or status.outage)
+        found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~status.silent_M
         if found_M.any() or self.state.alone_s_M.any():
-            kept_M = self.state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-seen.gap_s / _N.forget_s))
-            self.state.alone_s_M = np.where(found_M, kept_M + seen.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
+            kept_M = self.state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-status.gap_s / _N.forget_s))
+            self.state.alone_s_M = np.where(found_M, kept_M + status.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
         self.state.held_M = found_M.astype(np.float64)
         down_M = found_M | ((self.state.down_M > 0.0) & (own_M < _N.down))
         self.state.passed_M = ((self.state.down_M > 0.0) & ~down_M & (phase.effect < _N.felt)).astype(np.float64)
@@ -106,7 +106,7 @@ class Coupling(Stage):
 
     def _own_M(self, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(M,): how far each machine's own work has moved, scaled, as the mean of these metrics, and how many of them are known."""
-        own_KM = self.reference.all_quick.smooth_KM[does_K] + phase.shift_K[does_K, None]
+        own_KM = self.baseline.all_quick.smooth_KM[does_K] + phase.shift_K[does_K, None]
         known_M = (~np.isnan(own_KM)).sum(axis=0)
         return np.nansum(own_KM, axis=0) / np.maximum(known_M, 1), known_M
 

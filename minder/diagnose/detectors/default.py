@@ -13,32 +13,32 @@ from typing import Any
 import numpy as np
 
 from minder.diagnose.detectors.absence import Absence
-from minder.diagnose.detectors.accumulate import Convicting, Forgetting, Gathering
-from minder.diagnose.detectors.anew import Anew
+from minder.diagnose.detectors.accumulate import Accumulating, Convicting, Decaying
+from minder.diagnose.detectors.baseline import Baseline, Distances, Scale
+from minder.diagnose.detectors.baseline_reset import BaselineReset
 from minder.diagnose.detectors.clocks import Activity, Clocks
 from minder.diagnose.detectors.config import DefaultConfig
 from minder.diagnose.detectors.contradiction import Contradiction
 from minder.diagnose.detectors.coupling import Coupling
-from minder.diagnose.detectors.deviants import Changed, Stages, StandingOut
 from minder.diagnose.detectors.evidence import needed_z
 from minder.diagnose.detectors.explain import Explaining
-from minder.diagnose.detectors.far_clocks import FarClocks
-from minder.diagnose.detectors.forerunner import Forerunner
+from minder.diagnose.detectors.first_mover import FirstMover
 from minder.diagnose.detectors.groups import CauseGroups
-from minder.diagnose.detectors.lasting import Lasting
+from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsets
 from minder.diagnose.detectors.learning import Learning
 from minder.diagnose.detectors.onset import Onset
-from minder.diagnose.detectors.out_of_step import OutOfStep
+from minder.diagnose.detectors.outliers import Changed, FindingOutliers, PipelineStages
+from minder.diagnose.detectors.persistence import Persistence
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import Presence
-from minder.diagnose.detectors.reference import Distances, Reference, Scale
-from minder.diagnose.detectors.returning import Returning
-from minder.diagnose.detectors.returns import Returns
+from minder.diagnose.detectors.recurrence import Recurrence
+from minder.diagnose.detectors.restart_grace import RestartGrace
 from minder.diagnose.detectors.row import Layout, Row
+from minder.diagnose.detectors.skew_correction import SkewCorrection
 from minder.diagnose.detectors.stage import Stage, compose
 from minder.diagnose.detectors.standstill import Standstill
 from minder.diagnose.detectors.state import Moves, State
-from minder.diagnose.detectors.strength import Speaking
+from minder.diagnose.detectors.strength import Weighing
 from minder.diagnose.detectors.traits import TraitTable, with_devices
 from minder.model.evidence import Scores
 from minder.model.telemetry import Window
@@ -49,38 +49,38 @@ STAGES: tuple[type[Stage], ...] = (
     Presence,  # what is data, and who is silent
     Scale,  # each value on its metric's scale; the common level
     Phases,  # what all machines do together
-    Anew,  # what was usual was a rest
+    BaselineReset,  # what was usual was a rest
     Distances,  # each machine from its peers
     Activity,  # what each machine does
-    FarClocks,  # compared at the offset of its clock, up to two minutes
+    LargeClockOffsets,  # compared at the offset of its clock, up to two minutes
     Clocks,  # and up to 15 s
-    Reference,  # distances smoothed at two paces, in usual sizes
+    Baseline,  # distances smoothed at two paces, in usual sizes
     Standstill,  # in sizes of this standstill
-    StandingOut,  # who, how far, and what of it counts
+    FindingOutliers,  # who, how far, and what of it counts
     Contradiction,  # not what all else of the machine contradicts
     Changed,  # not who came back; who has plainly changed
     Onset,  # who turned odd while all stood
-    Speaking,  # how strongly it speaks
+    Weighing,  # how strongly it speaks
     Absence,  # silence that began with a stall
-    Forerunner,  # who went first
+    FirstMover,  # who went first
     CauseGroups,  # who stands apart together
-    Returns,  # signs that come back
+    Recurrence,  # signs that come back
     Coupling,  # a standstill that no other machine feels
-    Returning,  # who is given time to come back
-    Forgetting,  # what ended leaks away
-    OutOfStep,  # what a clock made of a common move is taken back
-    Lasting,  # what stays
-    Gathering,  # evidence grows
+    RestartGrace,  # who is given time to come back
+    Decaying,  # what ended leaks away
+    SkewCorrection,  # what a clock made of a common move is taken back
+    Persistence,  # what stays
+    Accumulating,  # evidence grows
     Convicting,  # by minutes instead of seconds
     Explaining,  # the scores, and why
     Learning,  # what is usual
 )
 # Without these a row says less, or something else; without the others it says nothing.
 OPTIONAL: tuple[type[Stage], ...] = (
-    Anew, FarClocks, Clocks, Standstill, Contradiction, Changed, Onset, Absence, Forerunner, CauseGroups, Returns, Coupling, Returning,
-    OutOfStep, Lasting, Convicting,
+    BaselineReset, LargeClockOffsets, Clocks, Standstill, Contradiction, Changed, Onset, Absence, FirstMover, CauseGroups, Recurrence,
+    Coupling, RestartGrace, SkewCorrection, Persistence, Convicting,
 )  # fmt: skip
-_VERSION = 3
+_VERSION = 4
 
 
 class DefaultDetector:
@@ -152,7 +152,7 @@ class DefaultDetector:
 
     def _lay_out(self, renamed: bool = False) -> Layout:
         machines, traits = self._machines, TraitTable(self._metrics)
-        several = Stages.of([self._stage_of.get(name) for name in machines])
+        several = PipelineStages.of([self._stage_of.get(name) for name in machines])
         informative = int((traits.weight_K1 > 0).sum())
         samples = self.config.lone_samples * np.log(max(2.0, len(machines) * informative))
         lone_share = min(self.config.most_at_once, 1.0 / max(1.0, samples))

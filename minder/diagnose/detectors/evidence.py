@@ -14,7 +14,7 @@ import numpy as np
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.traits import TraitTable
 
-__all__ = ["credit", "distinctness", "family_evidence", "loneliness", "loud_metrics", "needed_z", "shown", "summed"]
+__all__ = ["credit", "distinctness", "family_evidence", "loud_metrics", "needed_z", "newest_support", "single_family_weight", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def family_evidence(traits: TraitTable, evidence_KM: np.ndarray, falls_KM: np.nd
     return found_FM
 
 
-def loneliness(families_FX: np.ndarray) -> np.ndarray:
+def single_family_weight(families_FX: np.ndarray) -> np.ndarray:
     """0..1 per machine: 1 if one family speaks alone, 0 if others say as much as the loudest; 1 also where none does.
 
-    >>> loneliness(np.array([[1.0, 1.0, 0.4], [0.0, 0.5, 0.4]]))
+    >>> single_family_weight(np.array([[1.0, 1.0, 0.4], [0.0, 0.5, 0.4]]))
     array([1. , 0.5, 0. ])
     """
     loudest_X = families_FX.max(axis=0, initial=1e-9)  # no family at all: none speaks
@@ -79,12 +79,12 @@ def loud_metrics(traits: TraitTable, counted_KX: np.ndarray) -> np.ndarray:
     return np.asarray(weighted_KX >= _N.loud * np.maximum(weighted_KX.max(axis=0, initial=0.0), 1e-9))
 
 
-def shown(traits: TraitTable, loud_KX: np.ndarray, shown_KX: np.ndarray, falls_KX: np.ndarray) -> np.ndarray:
+def newest_support(traits: TraitTable, loud_KX: np.ndarray, support_KX: np.ndarray, falls_KX: np.ndarray) -> np.ndarray:
     """(X,): 0..1, how much of what is loud the newest sample shows. Of what reaches the training, if any of that is loud: a GPU that is
     still warm, or a host that is still busy, does not show that its power is still off. falls_KX as for `family_evidence`."""
     reaches_KX = loud_KX & traits.reaching_KX(falls_KX)
-    told_KX = np.where(reaches_KX.any(axis=0), reaches_KX, loud_KX)
-    return np.asarray((told_KX * shown_KX).max(axis=0, initial=0.0))
+    reported_KX = np.where(reaches_KX.any(axis=0), reaches_KX, loud_KX)
+    return np.asarray((reported_KX * support_KX).max(axis=0, initial=0.0))
 
 
 def distinctness(strength_M: np.ndarray, odd_s_M: np.ndarray | None = None) -> np.ndarray:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.absence import at_once_s
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.clocks import ClockState
 from minder.diagnose.detectors.contradiction import Contradiction
+from minder.diagnose.detectors.corroboration import families_of
 from minder.diagnose.detectors.coupling import Coupling
-from minder.diagnose.detectors.far_clocks import FarClockState
-from minder.diagnose.detectors.forerunner import ForerunnerState
+from minder.diagnose.detectors.first_mover import FirstMoverState
 from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsetState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import PresenceState
-from minder.diagnose.detectors.reference import ReferenceState
-from minder.diagnose.detectors.returns import ReturnsState
+from minder.diagnose.detectors.recurrence import RecurrenceState
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
-from minder.diagnose.detectors.sure import families_of
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
 from minder.model.evidence import Cause, Evidence, Scores
 
@@ -52,14 +52,14 @@ class Explaining(Stage):
 
     presence: PresenceState
     phases: Phases
-    reference: ReferenceState
+    baseline: BaselineState
     clocks: ClockState
-    far_clocks: FarClockState
+    large_clock_offsets: LargeClockOffsetState
     contradiction: Contradiction
     coupling: Coupling
-    forerunner: ForerunnerState
+    first_mover: FirstMoverState
     groups: GroupState
-    returns: ReturnsState
+    recurrence: RecurrenceState
     score: ScoreState
 
     def update(self, row: Row) -> None:
@@ -75,20 +75,22 @@ class Explaining(Stage):
             name = row.layout.machines[m]
             started_s = float(self.score.since_M[m])
             since[name] = started_s if started_s == started_s else row.time_s
-            place = np.flatnonzero(row.deviants.machines_X == m)
+            place = np.flatnonzero(row.outliers.machines_X == m)
             shown = self._metrics(row, int(place[0]), since[name]) if len(place) else ()
-            if row.seen.silent_M[m] and not (row.seen.frozen_M[m] and len(families_of(shown)) >= _N.several):
-                evidence[name] = _silence(name, since[name], row.seen.silence_M[m], frozen=bool(row.seen.frozen_M[m]))
+            if row.status.silent_M[m] and not (row.status.frozen_M[m] and len(families_of(shown)) >= _N.several):
+                evidence[name] = _silence(name, since[name], row.status.silence_M[m], frozen=bool(row.status.frozen_M[m]))
                 cause[name] = "absence"
             else:
                 spoken = self._returned(row, m, since[name]) or shown or self._shared(row, m, since[name])
                 evidence[name] = spoken or self._went_first(row, m, since[name])
                 cause[name] = self._cause(row, int(place[0])) if len(place) else "unknown"
-        off = tuple(row.layout.machines[m] for m in np.flatnonzero((self.clocks.off_M != 0.0) | (self.far_clocks.off_M != 0.0)).tolist())
+        off = tuple(
+            row.layout.machines[m] for m in np.flatnonzero((self.clocks.off_M != 0.0) | (self.large_clock_offsets.off_M != 0.0)).tolist()
+        )
         group = tuple(row.layout.machines[m] for m in np.flatnonzero(self.groups.in_group_M).tolist())
-        phase, seen = row.phase, row.seen
-        quiet = phase.moving or phase.idle or phase.grace or seen.outage
-        in_time_s = (at_once_s(phase, seen), self.phases.too_late_s(phase, seen.interval_s))
+        phase, status = row.phase, row.status
+        quiet = phase.moving or phase.idle or phase.grace or status.outage
+        in_time_s = (at_once_s(phase, status), self.phases.too_late_s(phase, status.interval_s))
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
         return Scores(
             row.time_s, machines, score_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
@@ -97,9 +99,9 @@ class Explaining(Stage):
 
     def _metrics(self, row: Row, place: int, since_s: float) -> tuple[Evidence, ...]:
         """The plainest first; of a metric and its smallest and largest device only the plainest one."""
-        m = int(row.deviants.machines_X[place])
-        weight_K = row.deviants.counted_KX[:, place] * row.traits.weight_K1[:, 0]
-        far_K = np.abs(row.deviants.z_KX[:, place])
+        m = int(row.outliers.machines_X[place])
+        weight_K = row.outliers.counted_KX[:, place] * row.traits.weight_K1[:, 0]
+        far_K = np.abs(row.outliers.z_KX[:, place])
         found: dict[str, Evidence] = {}
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
@@ -107,9 +109,9 @@ class Explaining(Stage):
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue
-            plainest = _plainest(row.traits, metric, row.deviants.newest_KX[:, place])
+            plainest = _plainest(row.traits, metric, row.outliers.newest_KX[:, place])
             observed = float(self.presence.last_KM[plainest, m])
-            distance = float(row.deviants.newest_KX[plainest, place])
+            distance = float(row.outliers.newest_KX[plainest, place])
             scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[plainest, 0])
             expected = row.traits.unscale(plainest, scaled - distance) if np.isfinite(distance) else None
             device = _device(row, plainest, m)
@@ -117,12 +119,12 @@ class Explaining(Stage):
         return tuple(found.values())
 
     def _went_first(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:
-        """Of a forerunner that its peers have joined: where it stood usually, and where it fell to."""
+        """Of a first mover that its peers have joined: where it stood usually, and where it fell to."""
         scaled_K = row.traits.scale(self.presence.last_KM[:, m : m + 1])[:, 0]
-        moved_K = self.reference.all_quick.smooth_KM[:, m] + self.phases.state.shift_K
-        told_K = (self.forerunner.fore_KM[:, m] != 0.0) & np.isfinite(moved_K) & (self.forerunner.fore_M[m] > 0.0)
+        moved_K = self.baseline.all_quick.smooth_KM[:, m] + self.phases.state.shift_K
+        reported_K = (self.first_mover.moved_KM[:, m] != 0.0) & np.isfinite(moved_K) & (self.first_mover.strength_M[m] > 0.0)
         found = []
-        for k in np.flatnonzero(told_K).tolist()[: _N.most]:
+        for k in np.flatnonzero(reported_K).tolist()[: _N.most]:
             metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
             expected = row.traits.unscale(k, float(scaled_K[k] - moved_K[k]))
             found.append(
@@ -134,9 +136,9 @@ class Explaining(Stage):
 
     def _returned(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:
         """Of a machine at which the same sign has come back: that sign. Each was short, and what the newest row shows besides is chance."""
-        if not self.returns.returned_M[m] or self.returns.sign_k_M[m] != self.returns.sign_k_M[m]:
+        if not self.recurrence.returned_M[m] or self.recurrence.sign_k_M[m] != self.recurrence.sign_k_M[m]:
             return ()
-        metric, often = row.traits.metrics[int(self.returns.sign_k_M[m])], float(self.returns.returns_M[m])
+        metric, often = row.traits.metrics[int(self.recurrence.sign_k_M[m])], float(self.recurrence.recurrences_M[m])
         message = f"again and again, at this machine only: {max(3, round(often))} times within ten minutes"
         return (Evidence("telemetry", row.layout.machines[m], message, metric, None, None, None, since_s),)
 
@@ -147,17 +149,17 @@ class Explaining(Stage):
         k = int(self.groups.grouped_k_M[m])
         metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
         scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[k, 0])
-        place_M = self.reference.all_quick.smooth_KM[k] + self.reference.standing_KM[k]
+        place_M = self.baseline.all_quick.smooth_KM[k] + self.baseline.baseline_KM[k]
         expected = row.traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
         return (Evidence("telemetry", row.layout.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
     def _cause(self, row: Row, place: int) -> Cause:
         """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity says nothing."""
-        own_K = self.reference.all_quick.smooth_KM[:, row.deviants.machines_X[place]] + self.phases.state.shift_K
-        told_K = row.traits.activity_K & (row.deviants.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
-        if not told_K.any():
+        own_K = self.baseline.all_quick.smooth_KM[:, row.outliers.machines_X[place]] + self.phases.state.shift_K
+        reported_K = row.traits.activity_K & (row.outliers.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
+        if not reported_K.any():
             return "slowdown" if (np.abs(self.phases.state.shift_K[row.traits.activity_K]) > _N.slowed).any() else "unknown"
-        return "stall" if float(own_K[told_K].min()) < _N.stall else "slowdown"
+        return "stall" if float(own_K[reported_K].min()) < _N.stall else "slowdown"
 
 
 def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:

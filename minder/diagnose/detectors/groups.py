@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import PresenceNumbers, Seen
-from minder.diagnose.detectors.reference import ReferenceState
+from minder.diagnose.detectors.presence import PresenceNumbers, RowStatus
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
@@ -72,28 +72,28 @@ class GroupState(State):
 class CauseGroups(Stage):
     """Machines that stand apart in a cause of slowness."""
 
-    reference: ReferenceState
+    baseline: BaselineState
     state: GroupState
 
     def update(self, row: Row) -> None:
-        self.cause_group(row.traits, row.phase, row.seen, row.layout.start_z)
+        self.cause_group(row.traits, row.phase, row.status, row.layout.start_z)
 
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("grouped_k_M")
 
-    def cause_group(self, traits: TraitTable, phase: Phase, seen: Seen, least_z: float) -> None:
+    def cause_group(self, traits: TraitTable, phase: Phase, status: RowStatus, least_z: float) -> None:
         """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
-        if phase.moving or phase.idle or phase.grace or seen.outage:
+        if phase.moving or phase.idle or phase.grace or status.outage:
             return  # such rows say nothing: they neither add nor interrupt
-        waited_s = self.state.group_waited_s + seen.gap_s
+        waited_s = self.state.group_waited_s + status.gap_s
         self.state.group_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
         if waited_s < _N.step_s:  # what lasts for minutes need not be asked for every second
             return
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M = np.zeros(len(grouped_s_M), dtype=bool)
         for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
-            counts = not traits.jams_K[k] or phase.effect >= _N.felt
+            counts = not traits.congestion_K[k] or phase.effect >= _N.felt
             members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
             members_M = members_M if members_M.any() else self._alone_M(traits, k)
             if members_M.any():
@@ -107,13 +107,13 @@ class CauseGroups(Stage):
 
     def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
         """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
-        side = 1.0 if traits.jams_K[k] else -1.0
-        unit_M, reach = self.reference.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
+        side = 1.0 if traits.congestion_K[k] else -1.0
+        unit_M, reach = self.baseline.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
         with np.errstate(invalid="ignore"):
-            slow_M = side * self.reference.all_slow.smooth_KM[k]
+            slow_M = side * self.baseline.all_slow.smooth_KM[k]
             if not (slow_M > _N.plain * reach).any():
                 return np.zeros(len(slow_M), dtype=bool)
-            quick_M, most = side * self.reference.all_quick.smooth_KM[k], _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
+            quick_M, most = side * self.baseline.all_quick.smooth_KM[k], _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
             far_M = (slow_M > least_z * unit_M) & (slow_M > _N.plain * reach) & (quick_M > _N.gap * slow_M) & (slow_M < most)
         count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
         if count < 2 or count > _N.share * np.count_nonzero(heard_M):
@@ -125,9 +125,9 @@ class CauseGroups(Stage):
         """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
         included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
-        if traits.jams_K[k] and not traits.errs_K[k]:
+        if traits.congestion_K[k] and not traits.errs_K[k]:
             return found_M
-        place_M = self.reference.all_quick.smooth_KM[k] + self.reference.standing_KM[k]
+        place_M = self.baseline.all_quick.smooth_KM[k] + self.baseline.baseline_KM[k]
         worse_M = place_M if traits.errs_K[k] else -place_M
         known_M, far = ~np.isnan(place_M), _N.errs if traits.errs_K[k] else _N.far_below
         if np.count_nonzero(known_M) < _N.fewest:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import Baseline, BaselineNumbers, Lesson, outside_KM
 from minder.diagnose.detectors.groups import GroupState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
-from minder.diagnose.detectors.reference import Lesson, Reference, ReferenceNumbers, outside_KM
 from minder.diagnose.detectors.score import ScoreNumbers, ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -34,7 +34,7 @@ class LearningNumbers:
 
 
 _N = numbers("learning", LearningNumbers)
-_REFERENCE = numbers("reference", ReferenceNumbers)
+_BASELINE = numbers("baseline", BaselineNumbers)
 _SCORE = numbers("score", ScoreNumbers)
 
 
@@ -48,15 +48,15 @@ class Learning(Stage):
     """Works after the judge has spoken."""
 
     phases: Phases
-    reference: Reference
+    baseline: Baseline
     groups: GroupState
     score: ScoreState
     state: LearningState
 
     def learn(self, row: Row) -> None:
-        waited_s = min(self.state.waited_s, _REFERENCE.step_s) + row.seen.gap_s
-        self.state.waited_s = 0.0 if waited_s >= _REFERENCE.step_s else waited_s
-        if waited_s >= _REFERENCE.step_s:
+        waited_s = min(self.state.waited_s, _BASELINE.step_s) + row.status.gap_s
+        self.state.waited_s = 0.0 if waited_s >= _BASELINE.step_s else waited_s
+        if waited_s >= _BASELINE.step_s:
             self._learn_row(row, waited_s)
 
     def _learn_row(self, row: Row, gap_s: float) -> None:
@@ -75,18 +75,18 @@ class Learning(Stage):
         moved_KM = odd_KM >= self.config.relearn_s
         withheld_KM = (far_KM & ~moved_KM) | barred_M
         taught_KM = ~withheld_KM
-        if row.seen.usable_KM is not None:
+        if row.status.usable_KM is not None:
             taught_KM &= ~np.isnan(row.scaled_KM)
-        warmup_s = max(self.config.warmup_s, _N.warmup_intervals * row.seen.interval_s)
+        warmup_s = max(self.config.warmup_s, _N.warmup_intervals * row.status.interval_s)
         lesson = Lesson(taught_KM, gap_s, warmup_s, moved_KM, layout.stages.tainted_KM(withheld_KM))
-        self.reference.learn_usual(layout.traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, layout.staged)
+        self.baseline.learn_usual(layout.traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, layout.staged)
         layout.stages.middles.clear()
 
     def _far(self, row: Row) -> np.ndarray:
         """(K, M): too far from the peers to be learned, by every yardstick that counts for the machine."""
-        state, z, stages, traits = self.reference.state, self.config.far_z, row.layout.stages, row.traits
+        state, z, stages, traits = self.baseline.state, self.config.far_z, row.layout.stages, row.traits
         far_KM = outside_KM(state.all_quick, z) | outside_KM(state.all_slow, z)
         if row.layout.staged:
             stage_KM = outside_KM(state.stage_quick, z) | outside_KM(state.stage_slow, z)
-            far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M | (traits.jams_K[:, None] & ~stages.large_M))
+            far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M | (traits.congestion_K[:, None] & ~stages.large_M))
         return np.asarray(far_KM)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 
 if TYPE_CHECKING:
-    from minder.diagnose.detectors.deviants import Deviants
+    from minder.diagnose.detectors.outliers import Outliers
     from minder.diagnose.detectors.phases import Phase
-    from minder.diagnose.detectors.presence import Seen
+    from minder.diagnose.detectors.presence import RowStatus
     from minder.diagnose.detectors.row import Row
 
 __all__ = ["Onset", "OnsetState"]
@@ -48,23 +48,23 @@ class OnsetState(State):
 class Onset(Stage):
     """Who turned odd all by itself while the training stood."""
 
-    reference: ReferenceState
+    baseline: BaselineState
     score: ScoreState
     state: OnsetState
 
     def update(self, row: Row) -> None:
-        if len(row.deviants.machines_X) and row.deviants.counted_KX.any():
-            row.afterwards_X = self.turned_odd(row.deviants, row.phase, row.seen, row.time_s)
+        if len(row.outliers.machines_X) and row.outliers.counted_KX.any():
+            row.afterwards_X = self.turned_odd(row.outliers, row.phase, row.status, row.time_s)
 
-    def turned_odd(self, deviants: Deviants, phase: Phase, seen: Seen, time_s: float) -> np.ndarray:
+    def turned_odd(self, outliers: Outliers, phase: Phase, status: RowStatus, time_s: float) -> np.ndarray:
         """Mask (X,): turned odd afterwards. To be asked once per row."""
-        x = deviants.machines_X
+        x = outliers.machines_X
         new_X = np.isnan(self.score.since_M[x])
         if new_X.any():
-            long_s = _N.long_s + _N.long_intervals * seen.interval_s
+            long_s = _N.long_s + _N.long_intervals * status.interval_s
             stands = phase.stalled and not phase.idle and phase.since_move_s > long_s and time_s - phase.stands_since_s > long_s
-            slow_KX = np.nan_to_num(self.reference.all_slow.smooth_KM[:, x]) * np.sign(deviants.newest_KX)
-            gradual_KX = (deviants.counted_KX > 0.0) & ~(slow_KX < _N.sharp * np.abs(deviants.newest_KX))
-            heard_X = seen.since_news_M[x] <= _N.heard_intervals * seen.interval_s
+            slow_KX = np.nan_to_num(self.baseline.all_slow.smooth_KM[:, x]) * np.sign(outliers.newest_KX)
+            gradual_KX = (outliers.counted_KX > 0.0) & ~(slow_KX < _N.sharp * np.abs(outliers.newest_KX))
+            heard_X = status.since_news_M[x] <= _N.heard_intervals * status.interval_s
             self.state.afterwards_M[x[new_X]] = (stands & heard_X & ~gradual_KX.any(axis=0))[new_X]
         return np.asarray(self.state.afterwards_M[x] > 0.0)

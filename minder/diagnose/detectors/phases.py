@@ -35,7 +35,7 @@ class PhasesNumbers:
     picked_up_s: float
     settled: float
     counts_z: float
-    jammed: float
+    congested: float
     stood: float
     back: float
     again_s: float
@@ -56,7 +56,7 @@ class PhasesNumbers:
     felt: float
     plainly_felt: float
     hiccup_s: float
-    lasting_s: float
+    sustained_s: float
     picked_up_intervals: float
     fast_s: float
     fast_intervals: float
@@ -72,7 +72,7 @@ class PhasesNumbers:
     long_rest_s: float
     far: float
     hardly: float
-    wobble_s: float
+    shift_scale_s: float
     deviate: float
     grace_s: float
     checkpoint_s: float
@@ -84,7 +84,7 @@ class PhasesNumbers:
 
 _N = numbers("phases", PhasesNumbers)
 
-_SHIFTS = (("shift_K", "wobble_K"), ("long_shift_K", "long_wobble_K"))
+_SHIFTS = (("shift_K", "shift_scale_K"), ("long_shift_K", "long_shift_scale_K"))
 # Whose level falls far when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
 _RESTING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio", "gpu_power_draw_watts", "gpu_sm_activity_ratio")
@@ -99,9 +99,9 @@ class PhaseState(State):
     center_K: np.ndarray = per("K", np.nan)  # the common level of the last row
     jitter_K: np.ndarray = per("K", np.nan)  # usual distance of the common level from the fast one
     shift_K: np.ndarray = per("K")  # smoothed distance from the slow one
-    wobble_K: np.ndarray = per("K", np.nan)  # and its usual size
+    shift_scale_K: np.ndarray = per("K", np.nan)  # and its usual size
     long_shift_K: np.ndarray = per("K")  # the same, smoothed over half a minute: long iterations and few scrapes blur the short one
-    long_wobble_K: np.ndarray = per("K", np.nan)
+    long_shift_scale_K: np.ndarray = per("K", np.nan)
     moving_since_s: float = -np.inf
     moving_until_s: float = -np.inf
     idle_since_s: float = np.nan
@@ -119,7 +119,7 @@ class Phases(Stage):
     state: PhaseState
 
     def update(self, row: Row) -> None:
-        row.phase = self.follow_phase(row.traits, row.time_s, row.center_K, (row.seen.gap_s, row.seen.interval_s))
+        row.phase = self.follow_phase(row.traits, row.time_s, row.center_K, (row.status.gap_s, row.status.interval_s))
         row.phase.usually_rests = self._rests(row.traits, self.state.common_K) and self._rests(row.traits, row.center_K)
 
     def follow_phase(self, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -133,7 +133,7 @@ class Phases(Stage):
         idle_s = self._note_idle(time_s, idle, interval_s)
         picks_up = self._picks_up(traits, watched_K, (time_s, interval_s)) and not moving
         if picks_up:
-            self._begin_anew(center_K)
+            self._reset_baseline(center_K)
             shift_K = self.state.shift_K
         grace = time_s < self.state.grace_until_s
         # what a phase leaves behind for a moment is no effect of a fault
@@ -151,8 +151,8 @@ class Phases(Stage):
         if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _N.echoes_s:
             phase.over = self._has_come_back(watched_K)
         if effect > 0.0 and not idle and not grace:
-            phase.lasting = (
-                effect * float(np.clip((time_s - phase.effect_since_s - _N.hiccup_s) / _N.lasting_s, 0.0, 1.0))
+            phase.sustained = (
+                effect * float(np.clip((time_s - phase.effect_since_s - _N.hiccup_s) / _N.sustained_s, 0.0, 1.0))
                 if effect >= _N.felt
                 else 0.0
             )
@@ -174,12 +174,12 @@ class Phases(Stage):
         began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
         return max(began_s, default=inf) + _N.after_s + _N.after_intervals * interval_s
 
-    def jammed_K(self, traits: TraitTable, phase: Phase) -> np.ndarray:
+    def risen_congestion_K(self, traits: TraitTable, phase: Phase) -> np.ndarray:
         """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute,
         plainly, and while the training is slowed."""
         long_K = self.state.long_shift_K
-        least_K = np.maximum(_N.counts_z * _known(self.state.long_wobble_K), traits.floor_K1[:, 0])
-        return np.asarray(traits.jams_K & ((phase.shift_K > _N.jammed) | ((phase.effect >= _N.felt) & (long_K > least_K))))
+        least_K = np.maximum(_N.counts_z * _known(self.state.long_shift_scale_K), traits.floor_K1[:, 0])
+        return np.asarray(traits.congestion_K & ((phase.shift_K > _N.congested) | ((phase.effect >= _N.felt) & (long_K > least_K))))
 
     def _note_standing(self, phase: Phase, time_s: float, gap_s: float) -> None:
         """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that."""
@@ -201,8 +201,8 @@ class Phases(Stage):
         falls. Links tell only where the GPUs do not: a start-up that loads its data keeps them busier than the training does.
         """
         time_s, interval_s = pace
-        told_K = watched_K & traits.compute_K
-        risen_K = (self.state.fast_K - self.state.common_K)[told_K if told_K.any() else watched_K & traits.links_K]
+        reported_K = watched_K & traits.compute_K
+        risen_K = (self.state.fast_K - self.state.common_K)[reported_K if reported_K.any() else watched_K & traits.links_K]
         risen_K = risen_K[~np.isnan(risen_K)]
         if not (len(risen_K) and risen_K.max() > _N.picked_up and risen_K.min() > -_N.hardly_fell):
             self.state.risen_since_s = np.nan
@@ -211,14 +211,14 @@ class Phases(Stage):
             self.state.risen_since_s = time_s
         return time_s - self.state.risen_since_s >= max(_N.picked_up_s, _N.picked_up_intervals * interval_s)
 
-    def _begin_anew(self, center_K: np.ndarray) -> None:
+    def _reset_baseline(self, center_K: np.ndarray) -> None:
         """This level is the usual one from now on."""
         known_K = ~np.isnan(center_K)
         self.state.common_K = np.where(known_K, center_K, self.state.common_K)
         self.state.common_n_K = np.zeros(len(center_K))
-        for shift, wobble in _SHIFTS:
+        for shift, scale in _SHIFTS:
             setattr(self.state, shift, np.zeros(len(center_K)))
-            setattr(self.state, wobble, np.full(len(center_K), np.nan))
+            setattr(self.state, scale, np.full(len(center_K), np.nan))
         self.state.effect_since_s = np.nan
         self.state.risen_since_s = np.nan
 
@@ -267,14 +267,14 @@ class Phases(Stage):
         """What fell farthest, smoothed over half a minute, still counts as an effect there, and has come back in the shorter view."""
         long_K = self.state.long_shift_K[watched_K]
         lowest = int(np.argmin(long_K))
-        least = _N.counts_z * max(float(_known(self.state.long_wobble_K)[watched_K][lowest]), _N.long_shift_least)
+        least = _N.counts_z * max(float(_known(self.state.long_shift_scale_K)[watched_K][lowest]), _N.long_shift_least)
         return bool(long_K[lowest] < -least and self.state.shift_K[watched_K][lowest] > _N.back * long_K[lowest])
 
     def _effect(self, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
         """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
         effect, harm = 0.0, 0.0
-        for (shift, wobble), (_, least) in zip(_SHIFTS, _paces(), strict=True):
-            z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, wobble)), least))[watched_K]
+        for (shift, scale), (_, least) in zip(_SHIFTS, _paces(), strict=True):
+            z_K = (getattr(self.state, shift) / np.maximum(_known(getattr(self.state, scale)), least))[watched_K]
             size_K = np.abs(z_K)
             if len(z_K) and size_K.max() > _N.counts_z:
                 effect = max(effect, _certainty(size_K))
@@ -293,12 +293,12 @@ class Phases(Stage):
         gain_K = np.maximum(gap_s * calm / np.maximum(self.state.common_n_K, gap_s), 1.0 - np.exp(-gap_s * calm / _N.slow_s))
         step_K = center_K - slow_K
         self.state.common_K = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
-        for (shift, wobble), (tau_s, _) in zip(_SHIFTS, _paces(), strict=True):
-            usual_K = _known(getattr(self.state, wobble))
+        for (shift, scale), (tau_s, _) in zip(_SHIFTS, _paces(), strict=True):
+            usual_K = _known(getattr(self.state, scale))
             size_K = np.abs(getattr(self.state, shift))
             share_K = np.where(size_K > _N.far * usual_K, _N.hardly, 1.0)  # what is far off hardly counts as usual
-            gain = 1.0 - np.exp(-gap_s * calm / (_N.wobble_s + tau_s))
-            setattr(self.state, wobble, usual_K + gain * share_K * (_N.deviate * np.minimum(size_K, _N.bounded * usual_K) - usual_K))
+            gain = 1.0 - np.exp(-gap_s * calm / (_N.shift_scale_s + tau_s))
+            setattr(self.state, scale, usual_K + gain * share_K * (_N.deviate * np.minimum(size_K, _N.bounded * usual_K) - usual_K))
 
     def rest_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
         """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN:
@@ -346,7 +346,7 @@ class Phases(Stage):
 class Phase:
     """The job as a whole in one row. shift_K: smoothed common deviation in scaled units.
 
-    stalled: some part of the training has all but ended for everybody. lasting: the effect, as far as it has lasted beyond what a
+    stalled: some part of the training has all but ended for everybody. sustained: the effect, as far as it has lasted beyond what a
     phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
     only echoes. stands_since_s: when it came to stand, NaN while it does not. harm: the effect, but for work and traffic that
@@ -362,7 +362,7 @@ class Phase:
     effect_since_s: float
     shift_K: np.ndarray
     stalled: bool = False
-    lasting: float = 0.0
+    sustained: float = 0.0
     picks_up: bool = False
     arrived: bool = False
     since_move_s: float = np.inf

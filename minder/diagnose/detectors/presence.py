@@ -21,7 +21,7 @@ from minder.diagnose.detectors.traits import TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row
 
-__all__ = ["Presence", "PresenceNumbers", "PresenceState", "Seen"]
+__all__ = ["Presence", "PresenceNumbers", "PresenceState", "RowStatus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class PresenceState(State):
 
 
 class Presence(Stage):
-    """What is known of each machine in this row: `row.seen`."""
+    """What is known of each machine in this row: `row.status`."""
 
     state: PresenceState
 
     def update(self, row: Row) -> None:
-        row.seen = self.observe_row(row.traits, row.time_s, row.raw_KM, row.present_M)
+        row.status = self.observe_row(row.traits, row.time_s, row.raw_KM, row.present_M)
 
-    def observe_row(self, traits: TraitTable, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> Seen:
+    def observe_row(self, traits: TraitTable, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> RowStatus:
         """Update what is known by one row. raw_KM in base units; it is kept, and must not be changed afterwards."""
         gap_s = self._row_gap(time_s)
         has_KM = (
@@ -123,7 +123,7 @@ class Presence(Stage):
         frozen_M = (frozen_s_M > 0.0) & ~silent_M
         silence_M, silent_M = np.where(frozen_M, frozen_s_M, silence_M), silent_M | frozen_M
         outage = bool(np.count_nonzero(silent_M) > max(1.0, _N.outage * len(silent_M)))
-        return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M)
+        return RowStatus(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M)
 
     def _frozen_s_M(
         self, traits: TraitTable, time_s: float, row: tuple[np.ndarray, np.ndarray | None, np.ndarray], paces: tuple[float, float]
@@ -154,21 +154,21 @@ class Presence(Stage):
         lifelike_M = (there_XM & ~self._natural(traits, raw_KM)[does_X]).sum(axis=0) >= _N.freezes  # an idle machine stands at zeros
         return np.where(frozen_M & lifelike_M, stands_s_M, 0.0)
 
-    def told_s(self, seen: Seen, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:
+    def seconds_since_update(self, status: RowStatus, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:
         """(X,): seconds since what speaks of a machine last spoke; 0 if nothing of it is new in this row, NaN if it comes with every row.
 
         A machine may have several exporters, and one that is scraped each second keeps it in the news while the values of a slower one only
         stand: after a common move they show for half a minute where all others stood before. loud_KX: the metrics that speak.
         """
         rows_K1 = (self.state.values_K / np.maximum(self.state.changes_K, 1e-9))[:, None]
-        seldom_K1 = (rows_K1 > _N.seldom_rows) & (rows_K1 * seen.gap_s <= _N.seldom_s) & (self.state.values_K > _N.enough)[:, None]
-        repeats_KX, stood_KX = self.state.repeats_KM[:, machines_X], seen.stood_KM[:, machines_X]
+        seldom_K1 = (rows_K1 > _N.seldom_rows) & (rows_K1 * status.gap_s <= _N.seldom_s) & (self.state.values_K > _N.enough)[:, None]
+        repeats_KX, stood_KX = self.state.repeats_KM[:, machines_X], status.stood_KM[:, machines_X]
         slow_KX = loud_KX & seldom_K1
         held_X = (slow_KX & (repeats_KX > 0.0) & (repeats_KX < _N.held * rows_K1)).any(axis=0)
         waited_X = (np.where(slow_KX & (repeats_KX == 0.0), stood_KX + 1.0, 0.0)).max(axis=0, initial=0.0)
         again_X = slow_KX.any(axis=0) & ~held_X  # a sensor that stands, such as a power cap: nothing else shows when it was looked at
         always_X = (loud_KX & ~seldom_K1).any(axis=0) | ~loud_KX.any(axis=0)
-        return np.asarray(np.where(always_X, np.nan, seen.gap_s * np.maximum(waited_X, again_X)))
+        return np.asarray(np.where(always_X, np.nan, status.gap_s * np.maximum(waited_X, again_X)))
 
     def _row_gap(self, time_s: float) -> float:
         """Seconds since the last row, at most three usual gaps: a hole in the data is not time in which anything was seen."""
@@ -236,7 +236,7 @@ class Presence(Stage):
 
 
 @dataclass(slots=True)
-class Seen:
+class RowStatus:
     """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
     interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain, or all that its

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minder.diagnose.detectors.deviants import Deviants, Stages
+from minder.diagnose.detectors.outliers import Outliers, PipelineStages
 from minder.diagnose.detectors.peers import Ordered
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.presence import RowStatus
 from minder.diagnose.detectors.strength import Strength
 from minder.diagnose.detectors.traits import TraitTable
 from minder.model.evidence import Scores
@@ -25,7 +25,7 @@ class Layout:
 
     machines: tuple[str, ...]
     traits: TraitTable
-    stages: Stages
+    stages: PipelineStages
     start_z: float
     lone_share: float
     renamed: bool = False
@@ -42,7 +42,7 @@ class Row:
     it is here.
 
     deviating_KM: index into `devices` of each machine's farthest device, -1 for none. calm: no machine is odd or was, so that no score
-    changes. out_M: whose oddness was out of step.
+    changes. skewed_M: whose oddness came from a clock that is off.
     """
 
     layout: Layout
@@ -51,7 +51,7 @@ class Row:
     present_M: np.ndarray
     devices: tuple[str, ...] = ()
     deviating_KM: np.ndarray | None = None
-    seen: Seen = field(init=False)
+    status: RowStatus = field(init=False)
     scaled_KM: np.ndarray = field(init=False)
     ordered: Ordered = field(init=False)
     center_K: np.ndarray = field(init=False)
@@ -61,12 +61,12 @@ class Row:
     level: float = np.nan
     far_off: Collection[str] = ()
     standstill_KM: np.ndarray | None = None
-    deviants: Deviants = field(init=False)
+    outliers: Outliers = field(init=False)
     afterwards_X: np.ndarray | None = None
     strength: Strength = field(init=False)
-    returned_x: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    recurring_x: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     calm: bool = False
-    out_M: np.ndarray | None = None
+    skewed_M: np.ndarray | None = None
     scores: Scores = field(init=False)
     barred_M: np.ndarray | None = None
 

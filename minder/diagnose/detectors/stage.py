@@ -2,7 +2,7 @@
 
 class Absence(Stage):
     phases: Phases              # another stage, which comes earlier in the row
-    reference: ReferenceState   # another one's state, to be read
+    baseline: BaselineState    # another one's state, to be read
     state: AbsenceState         # its own: saved, and followed when machines or metrics come and go
 
 A stage that is left out is there all the same, but is given no row: what it remembers stays empty, and says nothing.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import Ordered, has_gaps
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.reference import ReferenceState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import TraitTable
 
@@ -42,7 +42,7 @@ _N = numbers("standstill", StandstillNumbers)
 class Standstill(Stage):
     """How far machines differ while the training stands: `row.standstill_KM`."""
 
-    reference: ReferenceState
+    baseline: BaselineState
 
     def update(self, row: Row) -> None:
         row.standstill_KM = self.standstill_z(row.traits, row.phase)
@@ -54,19 +54,19 @@ class Standstill(Stage):
         The smaller of two distances counts, with the machine's standing offset taken away and without: of other hardware the first is
         small, where an offset was learned wrong the second. What is far from a plain change counts nothing.
         """
-        if not phase.stalled or phase.lasting <= 0.0 or phase.idle or phase.moving or phase.grace:
+        if not phase.stalled or phase.sustained <= 0.0 or phase.idle or phase.moving or phase.grace:
             return None
-        less_KM = self.reference.all_quick.smooth_KM
+        less_KM = self.baseline.all_quick.smooth_KM
         if less_KM.shape[1] < _N.fewest:
             return None
-        with_KM = less_KM + self.reference.standing_KM
+        with_KM = less_KM + self.baseline.baseline_KM
         with_KM = with_KM - Ordered(with_KM).median_K()[:, None]
         farthest_K, count_K = _farthest(np.abs(with_KM))
         unit_K1 = np.maximum(farthest_K[:, None], _N.floors * traits.floor_K1)
         with np.errstate(invalid="ignore"):
             nearer_KM = np.where(np.abs(less_KM) < np.abs(with_KM), less_KM, with_KM)
             plain_KM = (less_KM * with_KM > 0.0) & (np.abs(nearer_KM) > _N.plain * traits.reach_K1) & (count_K >= _N.fewest)[:, None]
-            return np.clip(np.where(plain_KM, phase.lasting * nearer_KM / unit_K1, 0.0), -_N.z_limit, _N.z_limit)
+            return np.clip(np.where(plain_KM, phase.sustained * nearer_KM / unit_K1, 0.0), -_N.z_limit, _N.z_limit)
 
 
 def _farthest(size_KM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

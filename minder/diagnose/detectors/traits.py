@@ -104,7 +104,7 @@ class TraitTable:
             [[t.activity and name.removesuffix(LOW).removesuffix(HIGH) not in SPINNING] for t, name in zip(traits, metrics, strict=True)],
             dtype=bool,
         ).reshape(-1, 1)
-        self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
+        self.congestion_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
         self.errs_K = np.array([name.startswith("link_errors") for name in metrics], dtype=bool)
         self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
         self.does_K1 = np.array([[t.activity or name == "cpu_usage_ratio"] for t, name in zip(traits, metrics, strict=True)]).reshape(-1, 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from minder.diagnose.stacks.records import Kind, Process
-from minder.diagnose.stacks.rules import Blame
+from minder.diagnose.stacks.roles import Blame
 from minder.diagnose.stacks.scene import Member
 from minder.model.evidence import Evidence, Suspect
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from minder.diagnose.stacks.finding import Accused, Finding, accuse
-from minder.diagnose.stacks.rules import Blame
+from minder.diagnose.stacks.roles import Blame
 from minder.diagnose.stacks.scene import Member, Scene, is_duty, machines_of
 
 __all__ = ["are_deputies", "beside", "judge_crowd", "judge_duty", "judge_idle", "judge_outsiders", "judge_states", "spare_where_most_idle"]

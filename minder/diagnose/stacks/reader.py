@@ -2,6 +2,7 @@
 
 A folder holds one file per process, or a folder per machine, processes.json, and captures in folders of their own. A rank's log may be
 larger than what is worth reading: its newest dump stands last, so the end of a file is read.
+Whose a dump is says its name, or the folder of a machine that it lies in (`read_name`).
 """
 
 from __future__ import annotations
@@ -15,21 +16,30 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from minder.diagnose.stacks.filenames import machine_in, read_name
-from minder.diagnose.stacks.pyspy import parse_json
+from minder.diagnose.stacks.formats import parse_json
 from minder.diagnose.stacks.records import Capture, Process
 from minder.diagnose.stacks.sniff import Dump, read_dumps
 from minder.edge.signals.log_prefix import Writer
 from minder.model.errors import BadInputError
 from minder.model.topology import Topology
 
-__all__ = ["capture_from_agents", "find_job_file", "place_ranks", "read_captures", "read_end", "rows_in"]
+__all__ = [
+    "Owner",
+    "capture_from_agents",
+    "find_job_file",
+    "machine_in",
+    "place_ranks",
+    "read_captures",
+    "read_end",
+    "read_name",
+    "rows_in",
+]
 
 _log = logging.getLogger(__name__)
 _CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")
@@ -354,3 +364,60 @@ def _process(machine: str, row: Mapping[str, Any], states: Mapping[int, str]) ->
         "" if threads else str(row.get("data") or "the agent sent no stack")[:160],
         child=isinstance(row.get("parent"), int),
     )
+
+
+_NAME = re.compile(r"^(?P<machine>.+?)(?:[_-]pid[_-]?(?P<pid>\d+)|[-_]rank[_-]?(?P<rank>\d+))(?=$|[._-])")
+_EXACT = re.compile(  # as docs/stacks.md has it, to the end of the name: a machine's own name may hold "rank" or "pid" and a number
+    r"^(?P<machine>.+?)(?:_pid(?P<pid>\d+)(?:[_-]rank\d+)?|-rank(?P<rank>\d+)(?:[_-]pid\d+)?)(?:\.[A-Za-z]\w*)*$"
+)
+_RANK_AT_END = re.compile(r"[_-]rank[_-]?(?P<rank>\d+)$")  # node-7_rank5_pid4211: no machine is called so
+_RANK_ONLY = re.compile(r"^rank[_-]?(?P<rank>\d+)(?:[._-]pid[_-]?(?P<pid>\d+))?(?:\.\w+)*$")
+_ALONE = re.compile(r"(?:^|[._-])(?:(?P<kind>pid|rank)[_-]?)?(?P<number>\d+)(?=$|[._-])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a file is, as far as its name says."""
+
+    machine: str
+    pid: int | None = None
+    rank: int | None = None
+
+
+def read_name(name: str, folder: str = "") -> Owner | None:
+    """None where the name says nothing of a process. folder: of a machine, where each has one of its own.
+
+    >>> read_name("node-0007_rank12_pid4211.txt")
+    Owner(machine='node-0007', pid=4211, rank=12)
+    >>> read_name("rank3.txt", folder="node-0007")
+    Owner(machine='node-0007', pid=None, rank=3)
+    """
+    if folder:
+        return _in_folder(name, folder)
+    only = _RANK_ONLY.match(name)
+    if only is not None:  # the job's ranks say which machine that is; without them each stands for itself
+        return Owner(f"rank{only['rank']}", _number(only["pid"]), int(only["rank"]))
+    found = _EXACT.match(name) or _NAME.match(name)
+    if found is None:
+        return None
+    machine, pid, rank = found["machine"], _number(found["pid"]), _number(found["rank"])
+    inner = _RANK_AT_END.search(machine) if pid is not None else None
+    return Owner(machine, pid, rank) if inner is None or not inner.start() else Owner(machine[: inner.start()], pid, int(inner["rank"]))
+
+
+def _in_folder(name: str, folder: str) -> Owner | None:
+    """A number that nothing calls a rank is a pid."""
+    numbers = {(found["kind"] or "").lower(): int(found["number"]) for found in reversed(list(_ALONE.finditer(name)))}
+    if not numbers:
+        return None
+    return Owner(folder, numbers.get("pid", None if "rank" in numbers else numbers.get("")), numbers.get("rank"))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def machine_in(file: str, machines: Collection[str]) -> str | None:
+    """The one machine of the job whose name stands in a file's name: tools and jobs put their own names before it."""
+    found = {machine for machine in machines if re.search(rf"(?<![A-Za-z0-9]){re.escape(machine)}(?![A-Za-z0-9])", file)}
+    return found.pop() if len(found) == 1 else None

@@ -13,19 +13,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minder.diagnose.stacks.backtraces import as_gdb, parse_faulthandler, parse_gdb
-from minder.diagnose.stacks.pyspy import (
+from minder.diagnose.stacks.formats import (
+    as_gdb,
+    ended_with,
+    has_frames,
     holds_several,
     is_collapsed,
     json_documents,
     parse_collapsed,
+    parse_faulthandler,
+    parse_gdb,
     parse_json,
     parse_json_text,
     parse_text,
+    parse_traceback,
+    parse_tracebacks,
     process_sections,
 )
 from minder.diagnose.stacks.records import Thread
-from minder.diagnose.stacks.tracebacks import ended_with, has_frames, parse_traceback, parse_tracebacks
 from minder.edge.signals.log_prefix import Writer, read_writer
 
 __all__ = ["Dump", "by_label", "decode", "read_dumps", "without_labels"]

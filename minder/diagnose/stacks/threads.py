@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from minder.diagnose.stacks.records import Frame, Process, Thread
-from minder.diagnose.stacks.roles import Role, doing_of, is_socket, is_training, read_stack, telling, trains
-from minder.diagnose.stacks.rules import read_frame
+from minder.diagnose.stacks.roles import Role, doing_of, is_socket, is_training, read_frame, read_stack, telling, trains
 
 __all__ = ["complete_roles", "main_thread", "program_of", "read_role"]
 

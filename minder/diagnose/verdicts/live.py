@@ -8,16 +8,14 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.absence import AbsenceRule, UnmannedRule, VanishedRule
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.crash import CrashRule
-from minder.diagnose.verdicts.decline import DeclineRule
+from minder.diagnose.verdicts.fail_slow import DeclineRule, VotesRule
 from minder.diagnose.verdicts.hang import HangRule
 from minder.diagnose.verdicts.numeric import NumericRule, SpikeRule
-from minder.diagnose.verdicts.reports import RasRule, ReportRule
-from minder.diagnose.verdicts.signals import LinkLimits, SignalRule
+from minder.diagnose.verdicts.signals import LinkLimits, RasRule, ReportRule, SignalRule
 from minder.diagnose.verdicts.slowdown import SlowdownRule
 from minder.diagnose.verdicts.stall import StallRule
 from minder.diagnose.verdicts.start import StartRule
 from minder.diagnose.verdicts.trigger import TriggerRule
-from minder.diagnose.verdicts.votes import VotesRule
 from minder.diagnose.verdicts.whatif import WhatIfRule
 from minder.edge.signals.xid import XidRule
 from minder.model.observation import Rule

@@ -1,4 +1,6 @@
-"""Explicit signals: what machines say outright, weighed by the table signal_rules.toml, whose head says what its columns mean.
+"""What machines say outright, and what other systems say of them.
+
+**Explicit signals** (`SignalRule`), weighed by the table signal_rules.toml, whose head says what its columns mean.
 
 A signal leads to its row's tier, or with a second witness (the job stopped then, another signal of the same part) to the higher one. The
 same signal on several machines within seconds is about what they share: a page for the group, or for the job where it is most of it or
@@ -12,6 +14,18 @@ up: the cable, the transceiver and the switch are no part of the machine. What s
 their switch's.
 
 In a recording that no launcher of ours made, this rule also reads exits and gradients (`FirstExit`); a live job has rules of its own.
+
+What other systems say of a machine is evidence beside a suspicion that another rule has, never a verdict by itself (tier watch).
+
+**Reports** (`ReportRule`): alerts of the site's Alertmanager, NVSentinel, gpud. Escalating others' alarms is what evicts healthy machines
+at scale (peers of ours: one rule, 672 false fatal events in three hours), and an open page would keep every other machine from being named.
+So a report opens nothing and is no suspicion's second witness. What is said of half the machines or more accuses none of them: it is about
+what they share.
+
+**NCCL's RAS** (`RasRule`), of a job that stands. A process that does not answer its peers, and a rank that has launched fewer operations
+than most, are named. A rank that is ahead of the others made a call more than they did: that is a program's doing. That all is well, or no
+answer, says nothing: RAS may say OK while a watchdog fires, and its thread may hang with its process. Source: NVIDIA, NCCL user guide, RAS;
+nccl issues 1730 and 1911.
 """
 
 from __future__ import annotations
@@ -20,6 +34,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.crash import FirstExit
@@ -29,7 +44,7 @@ from minder.edge.signals.xid import XidRule, find_xid_rule
 from minder.model.evidence import TIER_ORDER, Cause, Evidence, Signal, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
-__all__ = ["NOTICE", "LinkFinding", "LinkLimits", "LinkWatch", "SignalRule"]
+__all__ = ["NOTICE", "LinkFinding", "LinkLimits", "LinkWatch", "RasRule", "ReportRule", "SignalRule"]
 
 _SAME_S = 10.0  # one event: a port and its interface, all ports of an adapter, all machines of a switch
 
@@ -118,7 +133,7 @@ NOTICE = "notices"  # the source of what is worth a page while the training goes
 _SHARED_S = 10.0
 _SETTLE_S = 3.0
 _STOPPED = Evidence("progress", None, "the job stopped about then")
-_CONFIDENCE: dict[str, float] = {"evict": 0.95, "page": 0.8, "watch": 0.4}
+_SIGNAL_CONFIDENCE: dict[str, float] = {"evict": 0.95, "page": 0.8, "watch": 0.4}
 _OF_EVENT = {("order", "evict"): 0.99, ("exit.first_deadly", "evict"): 0.85, ("exit.first_deadly", "page"): 0.6}
 _OWN_PARTS = ("gpu", "pcie", "memory", "host", "disk")  # several machines may fail in these together, as in one rack
 _KIN = {"link": "nic"}  # parts that are one for a second witness
@@ -307,7 +322,7 @@ class SignalRule:
         """What is said of one target: the gravest decides, the rest is evidence."""
         best = max(items, key=lambda weighed: TIER_ORDER[weighed.tier])
         tier: Tier = best.tier if kind == "machine" or best.tier == "watch" else "page"
-        confidence = _OF_EVENT.get((best.item.row.event, tier), _CONFIDENCE[tier])
+        confidence = _OF_EVENT.get((best.item.row.event, tier), _SIGNAL_CONFIDENCE[tier])
         source = NOTICE if tier == "page" and not any(self._stopped_job(weighed.item) for weighed in items) else self.name
         ordered = sorted(items, key=lambda weighed: -TIER_ORDER[weighed.tier])
         evidence = _once(piece for weighed in ordered for piece in weighed.evidence)
@@ -336,3 +351,101 @@ def _part(row: SignalRow) -> str:
 def _once(pieces: Iterable[Evidence]) -> tuple[Evidence, ...]:
     """Without repeats, and no more than a page can show."""
     return tuple(dict.fromkeys(pieces))[:12]
+
+
+_LASTS_S = 600.0
+_REPORT_CONFIDENCE = {"fatal": 0.5, "warning": 0.3}
+
+
+class ReportRule:
+    """Reads report signals (observation.Rule). A report speaks from its begin to its end, and for ten minutes at most."""
+
+    name = "reports"
+
+    def __init__(self) -> None:
+        self._standing: dict[tuple[str, str, str | None], Signal] = {}
+
+    def observe(self, observation: Observation) -> RuleResult:
+        now_s = observation.now_s
+        for signal in observation.signals:
+            self._note(signal)
+        self._standing = {key: item for key, item in self._standing.items() if now_s - item.time_s <= _LASTS_S}
+        machines = observation.job.machines if observation.job is not None else ()
+        return RuleResult(tuple(self._suspect(name, now_s) for name in machines if self._speaks_of(name, machines)))
+
+    def _note(self, signal: Signal) -> None:
+        if signal.kind != "report" or signal.machine is None:
+            return
+        key = (signal.machine, str(signal.data.get("name")), signal.device)
+        if signal.data.get("state") == "end":
+            self._standing.pop(key, None)
+        elif signal.data.get("severity") in _REPORT_CONFIDENCE:
+            self._standing.setdefault(key, signal)
+
+    def _speaks_of(self, machine: str, machines: tuple[str, ...]) -> bool:
+        return any(not self._is_everywhere(name, machines) for owner, name, _ in self._standing if owner == machine)
+
+    def _is_everywhere(self, name: str, machines: tuple[str, ...]) -> bool:
+        owners = {owner for owner, other, _ in self._standing if other == name and owner in machines}
+        return len(owners) > 1 and 2 * len(owners) >= len(machines)
+
+    def _suspect(self, machine: str, now_s: float) -> Suspect:
+        own = sorted((item for (owner, _, _), item in self._standing.items() if owner == machine), key=lambda item: item.time_s)
+        evidence = tuple(
+            Evidence("report", machine, f"{item.data.get('name')} ({item.data.get('severity')}): {item.message}"[:240], None, item.device)
+            for item in own[:5]
+        )
+        confidence = max(_REPORT_CONFIDENCE[str(item.data.get("severity"))] for item in own)
+        return Suspect(now_s, self.name, "machine", (machine,), "explicit", confidence, own[0].time_s, "watch", evidence)
+
+
+_STANDS_S = 300.0
+_BEFORE_S = 5.0  # an answer from before the job stood shows another job
+_SILENT, _BEHIND = 0.5, 0.4
+
+
+class RasRule:
+    """Reads ras signals (observation.Rule). tracker: shared, and updated before every observation."""
+
+    name = "ras"
+
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
+        self._heard: Signal | None = None
+
+    def observe(self, observation: Observation) -> RuleResult:
+        for signal in observation.signals:
+            if signal.kind == "ras" and signal.data.get("answered"):
+                self._heard = signal
+        heard, since_s = self._heard, self._tracker.halt.since_s
+        if heard is None or since_s is None or heard.time_s < since_s - _BEFORE_S or observation.now_s - heard.time_s > _STANDS_S:
+            return RuleResult()
+        silent, behind = (self._machines(heard, side, observation) for side in ("silent", "behind"))
+        named, confidence, what = (silent, _SILENT, "does not answer RAS") if silent else (behind, _BEHIND, "launched fewer operations")
+        machines = tuple(dict.fromkeys(named.values()))
+        if len(machines) != 1:
+            return RuleResult()
+        evidence = (Evidence("ras", machines[0], f"{what}: {', '.join(named)} ({heard.message})"[:240], since_s=heard.time_s),)
+        return RuleResult((Suspect(observation.now_s, self.name, "machine", machines, "stall", confidence, since_s, "watch", evidence),))
+
+    def _machines(self, heard: Signal, side: str, observation: Observation) -> dict[str, str]:
+        """Process as reported, to the machine it is on; those that cannot be placed are left out."""
+        rows = heard.data.get(side)
+        placed: dict[str, str] = {}
+        for row in rows if isinstance(rows, (list, tuple)) else ():
+            machine = _place(row, observation) if isinstance(row, Mapping) else None
+            if machine is not None:
+                rank = "" if row.get("rank") is None else f"rank {row['rank']}, "
+                placed[f"{rank}process {row.get('pid')}"] = machine
+        return placed
+
+
+def _place(row: Mapping[str, Any], observation: Observation) -> str | None:
+    """By its process number, if one machine alone has it; else by its rank, if the communicator is that of the whole job."""
+    pid, job = row.get("pid"), observation.job
+    owners = [machine for machine, view in observation.fleet.items() if any(worker.pid == pid for worker in view.workers)]
+    if len(owners) == 1:
+        return owners[0]
+    if job is None or row.get("size") != len(job.rank_machine) or not isinstance(row.get("rank"), int):
+        return None
+    return job.rank_machine.get(row["rank"])

@@ -20,8 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.flow_findings import FlowFinding, find_backlog, find_slow_paths, fuse_findings
-from minder.diagnose.verdicts.flows import data_flows
+from minder.diagnose.verdicts.flows import FlowFinding, data_flows, find_backlog, find_slow_paths, fuse_findings
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
 from minder.model.telemetry import Flow, Window

@@ -32,8 +32,18 @@ import numpy as np
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.stacks.places import shared_group
 from minder.diagnose.verdicts.captures import PASSES_S, Looks
-from minder.diagnose.verdicts.flow_findings import FlowFinding, find_broken, find_cut_off, find_silent, find_unread, fuse_findings
-from minder.diagnose.verdicts.flows import Series, data_flows, flow_lines, lines_as_evidence
+from minder.diagnose.verdicts.flows import (
+    FlowFinding,
+    Series,
+    data_flows,
+    find_broken,
+    find_cut_off,
+    find_silent,
+    find_unread,
+    flow_lines,
+    fuse_findings,
+    lines_as_evidence,
+)
 from minder.model.evidence import Evidence, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
 from minder.model.telemetry import ConnectivityProbe, Flow, Window

@@ -23,8 +23,10 @@ from dataclasses import replace
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.absence import is_unmanned
-from minder.diagnose.verdicts.flow_findings import (
+from minder.diagnose.verdicts.flows import (
     FlowFinding,
+    Series,
+    data_flows,
     find_broken,
     find_cut_off,
     find_silent,
@@ -32,7 +34,6 @@ from minder.diagnose.verdicts.flow_findings import (
     find_unread,
     fuse_findings,
 )
-from minder.diagnose.verdicts.flows import Series, data_flows
 from minder.diagnose.verdicts.stall import find_frozen
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult

@@ -33,7 +33,7 @@ from typing import Literal
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.detectors.sure import families_of, is_sure
+from minder.diagnose.detectors.corroboration import families_of, is_corroborated
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.ingest.windows import keep_machines, rows_of
 from minder.model.errors import ScoringLostError
@@ -138,7 +138,7 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     families = 1 + at_once if cause == "absence" else len(families_of(scores.evidence.get(machine, ())))
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
-    tier: Tier = "evict" if is_sure(scores, m) and not is_group else "page"
+    tier: Tier = "evict" if is_corroborated(scores, m) and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     alone: Tier | None = None
     if len(scores.machines) == _PAIR:

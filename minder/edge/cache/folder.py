@@ -24,7 +24,7 @@ from minder.edge.cache.record import (
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
-__all__ = ["RecordFolder", "complete_steps", "foreign_files", "read_record"]
+__all__ = ["RecordFolder", "complete_steps", "foreign_files", "read_record", "sync_path"]
 
 _OWN = re.compile(
     r"step-\d{9,}-generation-\d{5,}-rank-\d{5,}\.(body|draft|head|head\.new)|members\.json|owner\.json|port|socket|lock"
@@ -68,7 +68,7 @@ class RecordFolder:
         """Make a record of a whole draft. sync: flush both files to the disk first."""
         draft = draft_path(self.path, record.name)
         if sync:
-            _sync(draft)
+            sync_path(draft)
         draft.replace(body_path(self.path, record.name))
         write_head(self.path, record, sync=sync)
         self.records[record.name] = record
@@ -179,7 +179,8 @@ def complete_steps(folder: Path) -> list[Record]:
     return found
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """What was written to this file, or renamed in this folder, is on the disk when this returns."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

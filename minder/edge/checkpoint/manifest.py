@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minder.edge.cache.folder import sync_path
 from minder.model.batch_ranges import SKIP_BATCHES, BatchRangesError, consumed_alike, format_ranges, parse_ranges
 from minder.model.errors import CheckpointError
 
@@ -189,7 +190,7 @@ def publish(manifest: Manifest) -> None:
         os.fsync(stream.fileno())
     draft.rename(manifest.path / _FILE)
     for folder in (manifest.path, manifest.path.parent):
-        _sync_folder(folder)
+        sync_path(folder)
 
 
 def prune(directory: str | os.PathLike[str], published: Manifest, keep: int) -> None:
@@ -256,11 +257,3 @@ def _content(manifest: Manifest) -> dict[str, Any]:
 
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

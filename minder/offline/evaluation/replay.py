@@ -21,8 +21,7 @@ from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.hang import StandingRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.numeric import SpikeRule
-from minder.diagnose.verdicts.reports import RasRule, ReportRule
-from minder.diagnose.verdicts.signals import SignalRule
+from minder.diagnose.verdicts.signals import RasRule, ReportRule, SignalRule
 from minder.diagnose.verdicts.stall import StallRule
 from minder.diagnose.verdicts.telemetry import PhasedRule, TelemetryRule
 from minder.edge.signals.xid import load_xid_rules

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from minder.act.controller.status import read_status
+from minder.act.controller.reporting.status import read_status
 from minder.model.errors import MinderError
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, kinds

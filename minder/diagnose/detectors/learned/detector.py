@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.corroboration import is_corroborated
 from minder.diagnose.detectors.learned.decide import Heard
 from minder.diagnose.detectors.learned.features import Bin, FeatureStream
 from minder.diagnose.detectors.learned.kinds import series_of
 from minder.diagnose.detectors.learned.model import LearnedModel
 from minder.diagnose.detectors.learned.posterior import Posterior, spread_margins
-from minder.diagnose.detectors.sure import is_sure
 from minder.diagnose.detectors.traits import with_devices
 from minder.model.evidence import Evidence, Scores
 from minder.model.telemetry import Window
@@ -156,7 +156,7 @@ class PoolDetector:
         score_M, held = rules.score_M.copy(), _HELD * rules.threshold
         for m in np.flatnonzero(score_M >= held).tolist():
             machine = rules.machines[m]
-            if self._heard.stood_s(rules.time_s, machine, self._learned.share(machine, True, is_sure(rules, m))) is None:
+            if self._heard.stood_s(rules.time_s, machine, self._learned.share(machine, True, is_corroborated(rules, m))) is None:
                 score_M[m] = 0.99 * held
         own_M = learned.score_M * rules.threshold / learned.threshold
         for name in {*rules.not_judged, *rules.clocks_off}:  # the learned part reads what they export as it stands

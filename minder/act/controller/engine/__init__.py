@@ -1,0 +1,1 @@
+"""The scheduler that owns the machines: asked, and handed them back."""

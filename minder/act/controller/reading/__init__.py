@@ -1,0 +1,1 @@
+"""What the controller hears of a job, and what it does not see."""

@@ -1,0 +1,1 @@
+"""What the controller says of itself and of the job: metrics, and files for the pages."""

@@ -1,0 +1,143 @@
+"""A sign of trouble that comes back: short each time, always at the same machine, and at hardly any other.
+
+A link that goes down and up, a process that freezes for seconds: each time the job waits for a moment, the common level is on its way, and
+evidence that must last never gathers. Once is chance, three times within ten minutes at the same machine is not. Two signs are plain
+enough to be counted one by one:
+
+- it rests while all others spin, and wait for it. Where all have rested within two minutes this says nothing: a checkpoint is written
+  on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them;
+- a link of it, and of no other machine, goes down. Bursts of errors are no such sign: dirty links that no job feels have them from the
+  first day on.
+
+What comes back at many machines is how the job works. K metrics, M machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.phases import Phase, PhaseState
+from minder.diagnose.detectors.presence import PresenceState, RowStatus
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
+from minder.diagnose.detectors.traits import SPINNING, TraitTable
+
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Layout, Row
+
+__all__ = ["Recurrence", "RecurrenceState"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrenceNumbers:
+    """Section [recurrence] of detector.toml: what each number is stands there."""
+
+    limit: float
+    forget_s: float
+    again_s: float
+    again_intervals: float
+    rests: float
+    all_rest: float
+    rested_s: float
+    lag_rows: float
+    felt: float
+    few: float
+    share: float
+    second: float
+    forgotten: float
+
+
+_N = numbers("recurrence", RecurrenceNumbers)
+
+_DOWNS = "link_downs_total"
+
+
+@dataclass(slots=True)
+class RecurrenceState(State):
+    recurrences_M: np.ndarray = per("M")  # how often it has shown a sign, forgotten within ten minutes
+    sign_s_M: np.ndarray = per("M", -np.inf)  # when it last showed one
+    sign_k_M: np.ndarray = per("M", np.nan)  # by which metric, as an index
+    returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
+    downs_M: np.ndarray = per("M", np.nan)  # how often its links have been down by the last row
+    all_rested_s: float = -np.inf
+    all_rest_rows: float = 0.0
+
+
+class Recurrence(Stage):
+    """Counts the signs that come back; who has shown enough of them: `row.recurring_x`."""
+
+    phases: PhaseState
+    presence: PresenceState
+    state: RecurrenceState
+
+    def update(self, row: Row) -> None:
+        self.update_recurrence(row.traits, row.scaled_KM, row.phase, row.status, row.time_s)
+        row.recurring_x = self.recurring_x()
+
+    def follow(self, layout: Layout) -> None:
+        if layout.renamed:  # metrics stand under other numbers now
+            self.state.forget("sign_k_M")
+
+    def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
+        """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
+        for k, shows_M in (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits)):
+            if shows_M is None or status.outage:
+                continue
+            shows_M &= ~status.silent_M
+            x = np.flatnonzero(shows_M)
+            again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
+            self.state.recurrences_M[x] += time_s - self.state.sign_s_M[x] >= again_s
+            self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
+        recurrences_M = self.state.recurrences_M
+        if recurrences_M.any():
+            kept_M = recurrences_M * np.exp(-status.gap_s / _N.forget_s)
+            self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
+
+    def recurring_x(self) -> np.ndarray:
+        """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
+        recurrences_M = self.state.recurrences_M
+        none_x = np.zeros(0, dtype=int)
+        if len(recurrences_M) < 3 or not recurrences_M.max() >= _N.limit:
+            return none_x
+        first = int(np.argmax(recurrences_M))
+        second = float(np.delete(recurrences_M, first).max())
+        alone = second <= _N.second * recurrences_M[first] and recurrences_M[first] >= _N.share * recurrences_M.sum()
+        return np.array([first]) if alone else none_x
+
+    def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of who rests while all others spin and wait)."""
+        known = [k for name in SPINNING if (k := traits.place.get(name)) is not None and not np.isnan(self.phases.common_K[k])]
+        if not known:
+            return -1, None
+        k = known[0]
+        if phase.idle or not self.phases.common_K[k] - self.phases.center_K[k] < _N.all_rest:
+            self.state.all_rested_s = time_s
+            self.state.all_rest_rows = self.state.all_rest_rows + 1.0
+            if self.state.all_rest_rows > _N.lag_rows and self.state.recurrences_M.any():
+                self.state.recurrences_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _N.all_rest, 0.0, self.state.recurrences_M)
+            return k, None
+        self.state.all_rest_rows = 0.0
+        if time_s - self.state.all_rested_s <= _N.rested_s or self.phases.common_n_K[k] < _N.rested_s:
+            return k, None
+        with np.errstate(invalid="ignore"):
+            rests_M = self.phases.common_K[k] - scaled_KM[k] > _N.rests
+            if not rests_M.any() or np.count_nonzero(rests_M) > max(1.0, _N.few * len(rests_M)):
+                return k, None
+            does_K = traits.works_K1[:, 0] & traits.activity_K
+            felt = (self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any()
+        return k, rests_M if felt else None
+
+    def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of the one machine of which a link went down)."""
+        k = traits.place.get(_DOWNS)
+        if k is not None:
+            downs_M, before_M = self.presence.last_KM[k].astype(np.float64), self.state.downs_M
+            self.state.downs_M = np.where(np.isnan(downs_M), before_M, downs_M)
+            climbs_M = downs_M > before_M
+            if climbs_M.any():
+                return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
+        return -1, None

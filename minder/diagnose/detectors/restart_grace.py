@@ -1,0 +1,161 @@
+"""Who has not come back yet: what all machines stop doing together they do not always take up together.
+
+A job that stood as a whole, as in a restart, is taken up by its machines one by one, minutes apart. After a checkpoint one machine may
+write on, or after an outage load on, while the others wait for it in a barrier. The last one stands while the others work, or spin,
+or is still silent, and has changed nothing by itself: it stood when all stood. It is given time, unless it was odd before: a minute, and
+five where its host is seen to move data as no other does.
+K activity metrics, M machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.peers import median_known
+from minder.diagnose.detectors.phases import Phase, Phases, PhasesNumbers
+from minder.diagnose.detectors.presence import RowStatus
+from minder.diagnose.detectors.score import ScoreState
+from minder.diagnose.detectors.stage import Stage
+from minder.diagnose.detectors.state import State, per
+from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
+
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.row import Row
+
+__all__ = ["RestartGrace", "RestartGraceState"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartGraceNumbers:
+    """Section [restart_grace] of detector.toml: what each number is stands there."""
+
+    long_s: float
+    takes_s: float
+    writes_s: float
+    moves_s: float
+    at_work: float
+    confirm_s: float
+    confirm_intervals: float
+    most: float
+    before_s: float
+    before_intervals: float
+    half: float
+
+
+_N = numbers("restart_grace", RestartGraceNumbers)
+_PHASES = numbers("phases", PhasesNumbers)
+_TRAITS = numbers("traits", TraitsNumbers)
+
+_STOOD = ("waits_M", "works_since_M", "all_stand_since_s")
+_RESTED = ("rests_on_M", "rest_since_s", "idled", "all_left_s", "at_most_s")
+
+
+@dataclass(slots=True)
+class RestartGraceState(State):
+    waits_M: np.ndarray = per("M")  # 1: stood, or was silent, when all stood, and has not worked since
+    works_since_M: np.ndarray = per("M", np.nan)  # of who waited: since when it has been seen at work
+    all_stand_since_s: float = np.nan
+    rests_on_M: np.ndarray = per("M")  # 1: rested when all rested, and has since
+    rest_since_s: float = np.nan
+    idled: float = 0.0  # 1: in that rest the common level was that of idle GPUs
+    all_left_s: float = np.nan  # when most had left that rest
+    at_most_s: float = 0.0  # for how long after that who rests on is given time
+
+
+class RestartGrace(Stage):
+    """Whose newest sample shows nothing, for it is given time to come back."""
+
+    phases: Phases
+    score: ScoreState
+    state: RestartGraceState
+
+    def update(self, row: Row) -> None:
+        row.strength.support_M[self.in_grace_M(row.traits, row.scaled_KM, row.status, row.phase, row.time_s)] = 0.0
+
+    def in_grace_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray:
+        """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
+        found_M = np.zeros(len(status.silent_M), dtype=bool)
+        for in_grace in (self._not_back_M, self._still_idle_M):
+            given_M = in_grace(traits, scaled_KM, status, phase, time_s)
+            if given_M is not None:
+                found_M |= given_M
+        return found_M
+
+    def _still_idle_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
+        """Who rests on after a rest of all, as GPUs do whose host still writes or loads, whatever the others do meanwhile."""
+        since_s = self.state.rest_since_s
+        if isnan(since_s) and not (phase.idle or phase.stalled):
+            return None
+        fall_M = self.phases.rest_M(traits, scaled_KM)
+        reported_M = ~np.isnan(fall_M) & ~status.silent_M
+        rests_M = reported_M & (fall_M > _N.half)
+        # before they idle; after it spinning ones may look like it, where only power or SM activity shows
+        most_rest = self.state.idled == 0.0 and np.count_nonzero(rests_M) > _N.most * np.count_nonzero(reported_M)
+        if phase.idle or (phase.stalled and most_rest):
+            since_s = time_s if isnan(since_s) else since_s
+            is_long = phase.idle and phase.idle_s >= _N.long_s
+            self.state.rests_on_M = np.maximum(self.state.rests_on_M, rests_M | (status.silent_M & is_long))
+            self.state.rest_since_s = since_s
+            self.state.idled = max(float(phase.idle), self.state.idled)
+            self.state.all_left_s = np.nan
+            self.state.at_most_s = _N.takes_s if is_long else max(_N.writes_s, self.state.at_most_s)
+            return None
+        if isnan(since_s):
+            return None
+        if isnan(self.state.all_left_s):
+            if not reported_M.any():
+                return None  # nothing is known, and nothing forgotten
+            self.state.all_left_s = time_s
+        at_most_M = np.where(self._moves_M(traits, scaled_KM), max(_N.moves_s, self.state.at_most_s), self.state.at_most_s)
+        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~reported_M) & (~status.silent_M | (at_most_M > _N.writes_s))
+        on_M &= time_s - self.state.all_left_s <= at_most_M
+        if not on_M.any():
+            self.state.forget(*_RESTED)
+            return None
+        self.state.rests_on_M = on_M.astype(np.float64)
+        was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * status.interval_s)
+        return np.asarray(on_M & ~was_odd_M)
+
+    def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
+        """Mask (M,) of hosts that move as much as is usual, and ten times what the others move now: they write or load for the job."""
+        k = traits.host_traffic
+        if k is None:
+            return np.zeros(scaled_KM.shape[1], dtype=bool)
+        with np.errstate(invalid="ignore"):
+            usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
+            return np.asarray(usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit))
+
+    def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
+        """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
+        since_s = self.state.all_stand_since_s
+        if isnan(since_s) and not (phase.stalled or phase.idle):
+            return None
+        level_KM = scaled_KM[traits.activity_K] - self.phases.state.common_K[traits.activity_K][:, None]
+        heard_M = ~np.isnan(level_KM).all(axis=0) & ~status.silent_M
+        if not heard_M.any():
+            return None  # all is silent: nothing is known, and nothing forgotten
+        level_M = np.nan_to_num(level_KM).sum(axis=0) / np.maximum(1, (~np.isnan(level_KM)).sum(axis=0))
+        stands_M = heard_M & (level_M < _PHASES.stood)
+        all_stand = bool(np.count_nonzero(stands_M) > _N.most * np.count_nonzero(heard_M))
+        if isnan(since_s):
+            if not all_stand:
+                return None
+            self.state.all_stand_since_s = time_s
+            since_s = time_s
+        works_M = heard_M & (level_M > _N.at_work)
+        began_M = works_M & np.isnan(self.state.works_since_M) & (self.state.waits_M > 0.0)
+        works_since_M = np.where(stands_M, np.nan, np.where(began_M, time_s, self.state.works_since_M))
+        back_M = time_s - works_since_M >= max(_N.confirm_s, _N.confirm_intervals * status.interval_s)
+        waits_M = ((self.state.waits_M > 0.0) | (all_stand & ~works_M)) & ~back_M
+        first_s = float(np.nanmin(works_since_M)) if (works_since_M == works_since_M).any() else time_s
+        over = not all_stand and first_s - since_s < _N.long_s
+        if over or not waits_M.any() or (back_M.any() and time_s - first_s > _N.takes_s):
+            self.state.forget(*_STOOD)
+            return None
+        self.state.works_since_M, self.state.waits_M = works_since_M, waits_M.astype(np.float64)
+        return waits_M if back_M.any() and first_s - since_s >= _N.long_s else None
