@@ -27,6 +27,31 @@ def test_a_body_is_read_from_all_replicas_and_each_reader_begins_elsewhere() -> 
     assert equal_bodies(without_keys, Copy(name(0), "b", "memory", False)) == [("b", name(0))]
 
 
+def _held(url: str, *names: RecordName) -> Holding:
+    return Holding(url, {(each, "memory"): 2 for each in names})
+
+
+@pytest.mark.parametrize(
+    ("of_first", "of_second", "chosen"),
+    [
+        ([(9, 1), (8, 2)], [(8, 2)], (8, 2)),
+        ([(8, 1), (8, 2)], [(8, 2), (8, 1)], (8, 2)),
+        ([(8, 3)], [(8, 2)], None),
+        ([(7, 1), (8, 2)], [(7, 1), (8, 3)], (7, 1)),
+    ],
+    ids=["an earlier start's step that a rank lacks", "both starts have it", "a rank of either start", "older, and of one start"],
+)
+def test_all_ranks_go_on_from_a_step_of_one_start(
+    of_first: list[tuple[int, int]], of_second: list[tuple[int, int]], chosen: tuple[int, int] | None
+) -> None:
+    first, second = (
+        _held(url, *(RecordName(step, generation, rank) for step, generation in held))
+        for rank, (url, held) in enumerate([("a", of_first), ("b", of_second)])
+    )
+    found = choose_step([first, second], 2)
+    assert (found and {(copy.name.step, copy.name.generation) for copies in found.values() for copy in copies}) == (chosen and {chosen})
+
+
 def test_a_body_that_lies_on_disks_only_is_read_from_several_of_them() -> None:
     holdings = [holding("a"), holding("b", disk=(1, 0)), holding("c", disk=(2,)), holding("d", memory=(3,))]
     assert equal_bodies(holdings, Copy(name(0), "b", "disk", False)) == [("b", name(0)), ("c", name(2)), ("d", name(3))]

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from minder.edge.cache.choice import obsolete
-from minder.edge.cache.folder import RecordFolder, read_record
+from minder.edge.cache.folder import RecordFolder, discard, read_record
 from minder.edge.cache.members import Kept, Member, Members
 from minder.edge.cache.peers import Peers, ask_all
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, be_nice, pull_body, pull_head
-from minder.edge.cache.record import Record, RecordName, body_path, draft_path
+from minder.edge.cache.record import Record, RecordName, body_path, draft_path, head_path
 from minder.edge.cache.settings import CacheSettings
 from minder.model.errors import CheckpointError, NoAnswerError
 from minder.model.log import event
@@ -51,13 +53,17 @@ class Cache:
         self._lock = threading.RLock()
         self._pulls: dict[RecordName, threading.Lock] = {}
         self._moving: set[RecordName] = set()  # records that a peer is pulling from us
+        self._pulling: set[RecordName] = set()  # records that we are pulling
         self._in_flight: dict[int, frozenset[int]] = {}  # of each rank, as it said last
         self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
         self._heard_s = now_s()
+        self.has_ended = False
         self._flushing: threading.Thread | None = None
         self._flush_turn = threading.Lock()
         self._on_the_way: list[_Flush] = []  # to a disk, and not there yet
         self._arrived = threading.Condition(self._lock)
+        self._closer = ThreadPoolExecutor(1, "minder-close", be_nice)
+        self._leaving: list[tuple[Future[None], int]] = []  # bodies that are removed, and their bytes, which are not free yet
 
     # What ranks ask
 
@@ -160,8 +166,8 @@ class Cache:
 
             due = self._due(step, generation)
             self._on_the_way += due
-            self.memory.drop([name for name in self.memory.records if obsolete(name)])
-            self.memory.drop_drafts(obsolete)
+            self._remove([name for name in self.memory.records if obsolete(name)])
+            self.memory.drop_unfinished(obsolete)
         if due:
             self._flush(due)
 
@@ -204,14 +210,19 @@ class Cache:
 
     def find_body(self, name: RecordName) -> tuple[Path, int]:
         """The file, in memory or on the flush disk, and its bytes."""
+        with self._lock:
+            self._heard_s = self._now_s()
         folder, record = self._find(name)
         return body_path(folder, name), record.body_bytes
 
     # Its life
 
     def is_over(self) -> bool:
-        """Whether nothing needs these records any more: its ranks are done, or none was heard for max_age_s."""
+        """Whether nothing needs these records any more: its ranks are done, or none was heard for max_age_s. What is being pulled, and who
+        reads here, needs them."""
         with self._lock:
+            if self._pulling:
+                return False
             silent_s = self._now_s() - self._heard_s
             ranks = self.members.ranks.values()
             done = bool(ranks) and all(member.is_done for member in ranks)
@@ -236,6 +247,7 @@ class Cache:
         if self._flushing is not None:
             self._flushing.join()
         self.memory.remove()
+        self.has_ended = True
 
     def _back_up(self, name: RecordName, member: Member, wait_s: float) -> str:
         """Ask the peer once; it pulls the record. Another try would hold newer steps up; asked again, it goes on where it was."""
@@ -250,7 +262,7 @@ class Cache:
     def _pull(self, source: Source, limit: RateLimit | None = None, bodies: Sequence[Source] = ()) -> None:
         """limit: of a backup; without one it is a recovery, which takes nothing for whole that is not."""
         name = source.name
-        with self._one_at_a_time(name):
+        with self._one_at_a_time(name), self._noted(name):
             with self._lock:
                 ours = self.memory.records.get(name)
                 if ours is not None and (limit is not None or not self.memory.is_damaged(name)):
@@ -270,17 +282,45 @@ class Cache:
                 self.memory.add(record)
                 self._drop_old_of(name.rank)
 
+    @contextlib.contextmanager
+    def _noted(self, name: RecordName) -> Iterator[None]:
+        """A record that is being pulled: its draft stays, and so does the cache."""
+        with self._lock:
+            self._pulling.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pulling.discard(name)
+                self._heard_s = self._now_s()
+
     def _fits(self, body_bytes: int) -> bool:
         """Whether there is room, without the oldest steps that are not committed if need be: a cache full of them could commit none. A step
         whose outcome is still open is none of them: it may be the one that is committed next, and the one before it goes then."""
         generation, in_flight = self.members.generation, frozenset[int]().union(*self._in_flight.values())
-        while self.memory.used_bytes() + body_bytes > self.settings.max_bytes:
+        while self.memory.used_bytes() + self._leaving_bytes() + body_bytes > self.settings.max_bytes:
+            if self._leaving:
+                self._leaving.pop(0)[0].result()
+                continue
+            if self.memory.drop_unfinished(lambda name: name.generation < generation and name not in self._pulling):
+                continue  # of ranks that were killed in the middle of a save: no commit would come that drops it
             settled = (name for name in self._uncommitted() if name.generation != generation or name.step not in in_flight)
             old = [name for name in settled if name not in self._moving]
             if not old:
                 return False
             self.memory.drop([min(old, key=_age)])
         return True
+
+    def _remove(self, names: list[RecordName]) -> None:
+        """Records, now; their memory is given back beside the answer, for which all ranks wait."""
+        for file in self.memory.take_away(names):
+            status = os.fstat(file.fileno())
+            size_bytes = 0 if status.st_nlink else status.st_blocks * 512
+            self._leaving.append((self._closer.submit(file.close), size_bytes))
+
+    def _leaving_bytes(self) -> int:
+        self._leaving = [each for each in self._leaving if not each[0].done()]
+        return sum(size_bytes for _, size_bytes in self._leaving)
 
     def _drop_old_of(self, rank: int) -> None:
         """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common. After a
@@ -390,12 +430,16 @@ class _Flush:
             if name in disk.records:
                 self.body.close()
                 return True
+            disk.drop_unfinished(
+                lambda left: left.rank == name.rank and _age(left) < _age(name) and not head_path(self.folder, left).exists()
+            )
             with self.body, open_private(draft_path(self.folder, name), "wb") as draft:
                 shutil.copyfileobj(self.body, draft, PIECE_BYTES)
             disk.add(self.record, sync=True)
             own = [known for known in disk.records.values() if known.name.rank == name.rank]
             disk.drop(obsolete(own, self.record, self.keep, self.every))
         except OSError as error:
+            discard(self.folder, name)  # half of it would keep a full disk full
             event(_log, logging.ERROR, "flush failed", record=name, folder=self.folder, detail=str(error))
             return False
         return True

@@ -6,9 +6,9 @@ import contextlib
 import mmap
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from minder.edge.cache.record import (
     DamagedHeadError,
@@ -24,13 +24,14 @@ from minder.edge.cache.record import (
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
-__all__ = ["RecordFolder", "complete_steps", "foreign_files", "read_record", "sync_path"]
+__all__ = ["LOCK", "RecordFolder", "complete_steps", "discard", "foreign_files", "read_record", "sync_path"]
 
 _OWN = re.compile(
     r"step-\d{9,}-generation-\d{5,}-rank-\d{5,}\.(body|draft|head|head\.new)|members\.json|owner\.json|port|socket|lock"
     r"|(members|owner|port)\.\d+\.tmp"
 )
-_DRAFT_LIVES_S = 600.0  # a body that no head followed: its writer died
+_UNFINISHED = (".draft", ".body", ".new")
+LOCK = "lock"  # of the cache whose folder it is
 
 
 class RecordFolder:
@@ -71,6 +72,9 @@ class RecordFolder:
             sync_path(draft)
         draft.replace(body_path(self.path, record.name))
         write_head(self.path, record, sync=sync)
+        if sync:
+            with contextlib.suppress(OSError):  # not every file system can
+                sync_path(self.path)  # the names too: until then a power failure takes them
         self.records[record.name] = record
 
     def is_damaged(self, name: RecordName) -> bool:
@@ -109,21 +113,30 @@ class RecordFolder:
 
     def drop(self, names: Iterable[RecordName]) -> None:
         """The head goes first, so that half a removed record does not count. A reader that has it open keeps its bytes."""
+        for file in self.take_away(names):
+            file.close()
+
+    def take_away(self, names: Iterable[RecordName]) -> list[IO[bytes]]:
+        """As `drop`, but their memory is taken until what is returned is closed: a gigabyte takes the kernel a quarter of a second."""
+        open_bodies: list[IO[bytes]] = []
         for name in list(names):
             head_path(self.path, name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                open_bodies.append(body_path(self.path, name).open("rb"))
             body_path(self.path, name).unlink(missing_ok=True)
             self.records.pop(name, None)
+        return open_bodies
 
-    def drop_drafts(self, older: Callable[[RecordName], bool], now_s: float | None = None) -> None:
-        """Bodies without a head: those whose name is `older`, and those that have not been written to for ten minutes."""
-        now_s = time.time() if now_s is None else now_s
+    def drop_unfinished(self, is_over: Callable[[RecordName], bool]) -> bool:
+        """What is there of records that never became any, their writers' names being `is_over`: a writer that was killed leaves it behind.
+        Whether there was any."""
+        found = False
         for path in self.path.glob("step-*.*"):
-            name = RecordName.parse(path.stem)
-            if name is None or name in self.records or path.suffix not in (".draft", ".body"):
-                continue
-            with contextlib.suppress(OSError):
-                if older(name) or now_s - path.stat().st_mtime > _DRAFT_LIVES_S:
-                    path.unlink()
+            name = RecordName.parse(path.name.partition(".")[0])
+            if name is not None and name not in self.records and path.suffix in _UNFINISHED and is_over(name):
+                path.unlink(missing_ok=True)
+                found = True
+        return found
 
     def used_bytes(self) -> int:
         """What all files here take; a body that two records share counts once."""
@@ -135,14 +148,23 @@ class RecordFolder:
         return sum(sizes.values())
 
     def remove(self) -> None:
-        """All that is a cache's, and the folder, if nothing else lies there."""
+        """All that is a cache's, and the folder, if nothing else lies there. The lock stays: it is its holder's, who goes last."""
         self.records.clear()
         with contextlib.suppress(OSError):
-            foreign = set(foreign_files(self.path))
+            stays = {*foreign_files(self.path), LOCK}
             for path in self.path.iterdir():
-                if path.name not in foreign:
+                if path.name not in stays:
                     path.unlink(missing_ok=True)
             self.path.rmdir()
+
+
+def discard(folder: Path, name: RecordName) -> None:
+    """Remove what its writer could not make a record of: the room is the next one's. What has a head is a record, and stays."""
+    with contextlib.suppress(OSError):
+        draft_path(folder, name).unlink(missing_ok=True)
+        if not head_path(folder, name).exists():
+            for path in (body_path(folder, name), head_path(folder, name).with_suffix(".head.new")):
+                path.unlink(missing_ok=True)
 
 
 def read_record(folder: Path, name: RecordName) -> Record:
@@ -163,12 +185,14 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def complete_steps(folder: Path) -> list[Record]:
-    """One record of each step of which the folder has a head of every rank, newest step first: of a folder that all caches flush to. Only
-    that one head is read. Raises OSError where the folder cannot be listed."""
+    """One record of each step of which the folder has head and body of every rank, newest step first: of a folder that all caches flush to.
+    Only one head is read. Raises OSError where the folder cannot be listed."""
     ranks: dict[tuple[int, int], set[int]] = {}
-    for path in folder.glob("step-*-rank-*.head"):
-        name = RecordName.parse(path.stem)
-        if name is not None:
+    listed = {path.name for path in folder.glob("step-*-rank-*")}
+    for each in listed:
+        stem, _, kind = each.partition(".")
+        name = RecordName.parse(stem)
+        if name is not None and kind == "head" and f"{stem}.body" in listed:
             ranks.setdefault((name.step, name.generation), set()).add(name.rank)
     found = []
     for (step, generation), there in sorted(ranks.items(), reverse=True):

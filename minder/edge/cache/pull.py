@@ -61,7 +61,8 @@ class RateLimit:
 
 def be_nice() -> None:
     """The calling thread gives way to the training processes: what is done at every step. A recovery is not: all wait for it."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, max(_NICE, os.getpriority(os.PRIO_PROCESS, thread)))  # only root may go up
 
 
 def read_state(url: str, token: str, wait_s: float) -> dict[str, Any]:

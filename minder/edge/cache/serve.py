@@ -9,15 +9,18 @@ import functools
 import http.client
 import json
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import uvicorn
 
 from minder.edge.cache.cache import Cache
 from minder.edge.cache.endpoints import build_endpoints
+from minder.edge.cache.folder import LOCK
 from minder.edge.cache.rank_socket import serve_ranks
 from minder.edge.cache.sending import SendingProtocol
 from minder.edge.cache.settings import CacheSettings, check_settings
@@ -42,14 +45,26 @@ def serve(settings: CacheSettings) -> None:
     Raises BadInputError for a folder or memory that cannot serve, or for a second cache in the same folder.
     """
     check_settings(settings)
-    with open_private(settings.folder / "lock") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInputError(f"a cache of {settings.job} runs in {settings.folder} already: end it, or give another --folder") from None
+    with _hold(settings) as lock:
         server = CacheServer(settings)
         with asyncio.Runner(loop_factory=PatientLoop) as runner:
             runner.run(server.run((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), functools.partial(_announce, server.cache)))
+        if server.cache.has_ended:
+            Path(lock.name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                settings.folder.rmdir()
+
+
+def _hold(settings: CacheSettings) -> IO[str]:
+    """The folder is ours until what is returned is closed. A cache that ends removes its lock last: one of no name is no lock."""
+    try:
+        lock = open_private(settings.folder / LOCK)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock.fileno()).st_nlink:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    raise BadInputError(f"a cache of {settings.job} runs in {settings.folder} already: end it, or give another --folder")
 
 
 def _announce(cache: Cache) -> None:

@@ -29,6 +29,7 @@ import torch.distributed as dist
 
 from minder.edge.cache.choice import Reader
 from minder.edge.cache.client import CacheClient
+from minder.edge.cache.folder import discard
 from minder.edge.cache.members import Member
 from minder.edge.cache.placement import place_backups
 from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head
@@ -134,6 +135,7 @@ class MemoryTier:
             if not self._has_room and isinstance(error, CheckpointError):
                 raise
             self._left_out = True
+            discard(self._cache.folder, name)
             self._note(step, error)
             self._in_flight.append(done)
             # the others wait for our word, and for that on every step before it
@@ -316,19 +318,20 @@ class MemoryTier:
 
     def _copy(self, name: RecordName, copy_out: Callable[[], Callable[[], _Note]] | None, done: threading.Event) -> None:
         """copy_out: None where the save was left out."""
-        complete = None if copy_out is None else self._tried(name.step, copy_out)
+        complete = None if copy_out is None else self._tried(name, copy_out)
         self._summing.run(lambda: self._sum_up(name, complete, done))
 
     def _sum_up(self, name: RecordName, complete: Callable[[], _Note] | None, done: threading.Event) -> None:
         """In a thread of its own: the next step waits for the next copy, which must not stand behind this one's checksums."""
-        note = None if complete is None else self._tried(name.step, complete)
+        note = None if complete is None else self._tried(name, complete)
         self._committing.run(lambda: self._commit(name, note, done))
 
-    def _tried(self, step: int, work: Callable[[], T]) -> T | None:
+    def _tried(self, name: RecordName, work: Callable[[], T]) -> T | None:
         try:
             return work()
         except _FAILURES as error:
-            self._note(step, error)
+            discard(self._cache.folder, name)
+            self._note(name.step, error)
             return None
 
     def _commit(self, name: RecordName, note: _Note | None, done: threading.Event) -> None:
