@@ -1,4 +1,4 @@
-"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--cases disk-full,bit-flip]`.
+"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--first-seed 0] [--cases disk-full,bit-flip]`.
 
 Six machines of the lab and two standbys. One training process is killed twice, which names no machine: the second time the job is suspended
 and all machines are tested. `no-culprit`: every test passes, the climb goes on, and the job trains again. `disk-full`: one machine, not the
@@ -227,12 +227,13 @@ def _spread(values: Sequence[float]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--limit", type=float, default=BUSY_S, help="diagnose_limit_s of bit-flip and wrong-product; the product's is 180")
     parser.add_argument("--out", type=Path, help="write the rows there as JSON")
     options = parser.parse_args()
     rows = []
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for case in options.cases.split(","):
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(play(case, Path(folder) / "out", seed, limit_s=options.limit))

@@ -59,7 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ci", action="store_true", help="the ten cells of the test")
     parser.add_argument("--seed", type=int, default=0, help="which machines are hit")
     parser.add_argument("--stand", type=float, default=100.0, help="seconds without a step or a generation after which a job stands")
-    parser.add_argument("--limit", type=float, default=420.0, help="seconds for a cell; more on a machine with other work")
+    parser.add_argument("--limit", type=float, default=420.0, help="seconds for a cell; one that moves then is not done")
     parser.add_argument("--again", action="store_true", help="play cells anew that have a line already")
     parser.add_argument("--keep", action="store_true", help="keep each run's folder, also where it was right")
     parser.add_argument("--out", type=Path, default=Path("bench-out/matrix"))

@@ -23,7 +23,8 @@ _SHOWN = (kinds.VERDICT, kinds.DECISION, kinds.EVIDENCE, kinds.JOB_ENDED)
 class Played:
     """One run of a cell. roles: machine to target or second. failures: what was done to whom. complete: all that the fault is made of.
 
-    saved: the job has written its final model. standing: it was given up because nothing moved any more.
+    saved: the job has written its final model. given_up: "standing" where nothing moved any more, "not done" where
+    it moved and its time was over; else empty.
     """
 
     events: Sequence[LedgerEvent]
@@ -35,16 +36,16 @@ class Played:
     ranks: int
     complete: bool
     saved: bool
-    standing: bool
+    given_up: str
 
     def of(self, *wanted: str) -> list[Mapping[str, Any]]:
         return [event.payload for event in self.events if event.kind in wanted]
 
     @property
     def end(self) -> str:
-        """finished, failed, standing, or cut off: the controller ended and the job did not."""
+        """finished, failed, standing, not done, or cut off: the controller ended and the job did not."""
         ends = self.of(kinds.JOB_ENDED)
-        return str(ends[-1]["outcome"]) if ends else "standing" if self.standing else "cut off"
+        return str(ends[-1]["outcome"]) if ends else self.given_up or "cut off"
 
     @property
     def placements(self) -> list[Mapping[str, str]]:

@@ -64,27 +64,29 @@ def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s:
         injector = make_injector(fault.outside, stage.lab, stage.options.machine, stage.second_index)
         stack.callback(injector.close)
         stage.start_controller()
-        standing = _watch(stage, injector, stand_s, began_s + limit_s)
-        played = _played(stage, injector, standing)
+        given_up = _watch(stage, injector, stand_s, began_s + limit_s)
+        played = _played(stage, injector, given_up)
         row = judge(fault.expectation(cell.trainer), right_climb(cell), played)
     row |= {"timeline": _timeline(played, began_s)}
     return {"cell": str(cell), "seed": seed, **row, "seconds": round(time.time() - began_s), "load": round(os.getloadavg()[0], 1)}
 
 
-def _watch(stage: MatrixStage, injector: Injector, stand_s: float, end_s: float) -> bool:
-    """Until the controller ends; True if the job was given up before."""
+def _watch(stage: MatrixStage, injector: Injector, stand_s: float, end_s: float) -> str:
+    """Until the controller ends; why the job was given up before (Played.given_up)."""
     patience = Patience(stand_s, time.time())
     while stage.controller_status() is None:
         trained = read_traces(stage.memory)
         injector.look(trained)
         stepped_s = max((item.times_s[-1] for item in trained if item.steps), default=0.0)
-        if patience.is_over(read_status(stage.status_path) or {}, stepped_s, time.time()) or time.time() > end_s:
-            return True
+        if patience.is_over(read_status(stage.status_path) or {}, stepped_s, time.time()):
+            return "standing"
+        if time.time() > end_s:
+            return "not done"
         time.sleep(_LOOK_S)
-    return False
+    return ""
 
 
-def _played(stage: MatrixStage, injector: Injector, standing: bool) -> Played:
+def _played(stage: MatrixStage, injector: Injector, given_up: str) -> Played:
     stage.stop_controller()
     with stage.ledger() as ledger:
         events = ledger.events(job=stage.job)
@@ -100,7 +102,7 @@ def _played(stage: MatrixStage, injector: Injector, standing: bool) -> Played:
         ranks=MACHINES,
         complete=happened and injector.complete() and (not stage.fault.full_disk or _is_full(stage)),
         saved=any(stage.output.glob("final*")),
-        standing=standing,
+        given_up=given_up,
     )
 
 

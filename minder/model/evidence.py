@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
+    "NOT_JUDGED",
+    "NO_CAUSE",
     "SPOILT",
+    "STEADY",
+    "STRAGGLES",
     "TIER_ORDER",
     "CaptureFinding",
     "Cause",
@@ -28,9 +32,12 @@ __all__ = [
     "Tier",
     "Verdict",
     "VerdictKind",
+    "what_steps_were",
 ]
 
 
+STRAGGLES = 1.1  # times the ideal step: the straggler study's line, below it a job does not straggle
+STEADY, NOT_JUDGED, NO_CAUSE = "not slow", "not judged", "no single cause"
 SPOILT = "spoilt"  # the source of evidence that the job trains on with weights which all ranks' own numbers have spoilt
 Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
 Tier = Literal["watch", "page", "evict"]
@@ -232,7 +239,24 @@ class StepStudy:
 
     @property
     def judged(self) -> bool:
-        return self.cause != "not judged"
+        return self.cause != NOT_JUDGED
+
+    @property
+    def said(self) -> str:
+        return what_steps_were(self.cause, self.slowdown, self.trusted)
+
+
+def what_steps_were(cause: str, slowdown: float | None, trusted: bool) -> str:
+    """Of a study: its cause, or "not slow", "no single cause"; "not judged" also where it is not to be trusted.
+
+    >>> [what_steps_were("none", slowdown, True) for slowdown in (1.02, 1.4)]
+    ['not slow', 'no single cause']
+    """
+    if slowdown is None or not trusted or cause == NOT_JUDGED:
+        return NOT_JUDGED
+    if cause != "none":
+        return cause
+    return NO_CAUSE if slowdown >= STRAGGLES else STEADY
 
 
 @dataclass(frozen=True, slots=True)

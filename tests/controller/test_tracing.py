@@ -151,7 +151,7 @@ def test_the_page_has_the_newest_and_the_ledger_changes_and_one_an_hour(tmp_path
     written: list[tuple[str, dict[str, Any]]] = []
     notes = StudyNotes(tmp_path, lambda kind, payload: written.append((kind, payload)))
     for at_s, cause in ((0.0, "none"), (30.0, "worker"), (70.0, "worker"), (80.0, "none"), (600.0, "worker"), (3700.0, "worker")):
-        notes.note([StepStudy(at_s, cause, "why", slowdown=1.2)], "llm", 3)
+        notes.note([StepStudy(at_s, cause, "why", slowdown=1.2, trusted=True)], "llm", 3)
     assert [(kind, payload["cause"]) for kind, payload in written] == [(kinds.STEP_STUDY, word) for word in ("none", "worker", "worker")]
     assert written[0][1] == {**written[0][1], "generation": 3, "slowdown": 1.2} and "workers" not in written[0][1]
     shown = json.loads((tmp_path / FILE).read_text())
@@ -162,8 +162,17 @@ def test_a_study_that_blames_a_machine_is_in_the_ledger_before_the_machine_is_go
     written: list[str] = []
     notes = StudyNotes(tmp_path, lambda kind, payload: written.append(payload["cause"]))
     for at_s, cause, blamed in ((0.0, "stage imbalance", ()), (30.0, "worker", ("m1",)), (40.0, "worker", ("m1",)), (50.0, "none", ())):
-        notes.note([StepStudy(at_s, cause, "why", slowdown=1.5, blamed=blamed)], "llm", 3)
+        notes.note([StepStudy(at_s, cause, "why", slowdown=1.5, trusted=True, blamed=blamed)], "llm", 3)
     assert written == ["stage imbalance", "worker"]
+
+
+def test_steps_that_become_slow_without_a_single_cause_are_in_the_ledger_within_a_minute(tmp_path: Path) -> None:
+    """So are steady ones again, and a study that is not to be trusted: to a report each is something else."""
+    written: list[tuple[float, bool]] = []
+    notes = StudyNotes(tmp_path, lambda kind, payload: written.append((payload["slowdown"], payload["trusted"])))
+    for at_s, slowdown, trusted in ((0.0, 1.02, True), (300.0, 1.4, True), (360.0, 1.38, True), (600.0, 1.03, True), (700.0, 1.03, False)):
+        notes.note([StepStudy(at_s, "none", "why", slowdown=slowdown, trusted=trusted)], "llm", 3)
+    assert written == [(1.02, True), (1.4, True), (1.03, True), (1.03, False)]
 
 
 def test_the_first_study_of_a_generation_is_in_the_ledger_whatever_the_one_before_said(tmp_path: Path) -> None:

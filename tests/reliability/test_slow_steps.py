@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from minder.model.evidence import NOT_JUDGED
 from minder.offline.reliability.account import Account
 from minder.offline.reliability.page import render_report
-from minder.offline.reliability.slow_steps import CAUSES, NOT_JUDGED
+from minder.offline.reliability.slow_steps import CAUSES
 from minder.offline.reliability.tables import account_json, describe_slow_steps, slow_step_tables
 from minder.record.incidents import kinds
 

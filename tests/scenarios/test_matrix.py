@@ -107,7 +107,7 @@ def played(events: list[LedgerEvent], **changes: Any) -> Any:
         "ranks": 4,
         "complete": True,
         "saved": True,
-        "standing": False,
+        "given_up": "",
     }
     return judging.Played(**{**values, **changes})
 
@@ -133,7 +133,8 @@ PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
         (BAD, [STARTED, (kinds.BARRED, {"machine": HEALTHY}), REPLACED, FINISHED], {}, ["healthy m0 was evicted"]),
         (FINE, [STARTED, AGAIN, FINISHED], {}, []),
         (FINE, [STARTED, (kinds.BARRED, {"machine": TARGET}), REPLACED, FINISHED], {}, ["healthy target was evicted"]),
-        (FINE, [STARTED], {"standing": True}, ["standing instead of finished"]),
+        (FINE, [STARTED], {"given_up": "standing"}, ["standing instead of finished"]),
+        (FINE, [STARTED], {"given_up": "not done"}, ["not done instead of finished"]),
         (FINE, [STARTED], {}, ["cut off instead of finished"]),
         (FINE, [STARTED, FINISHED], {"steps": 11}, ["rank 0 never took step 11"]),
         (FINE, [STARTED, AGAIN, FINISHED], {"traces": TAKEN_AT_ONCE}, ["started again after all ranks had taken their last step"]),

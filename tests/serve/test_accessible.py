@@ -45,6 +45,8 @@ BESIDE = """() => {
     const beside = (box) => box.right > innerWidth || box.left < 0;
     return shown.filter((e) => beside(e.getBoundingClientRect())).map((e) => e.outerHTML.slice(0, 120));
 }"""
+NEIGHBOURS = """() => [...document.querySelectorAll("#now ul.ranks")].map(
+    (list) => [...list.querySelectorAll("li")].map((item) => item.innerText.split(",")[0]))"""
 SMALL = """() => {
     const touched = "button, select, input:not([type=radio], [type=hidden]), textarea, summary, nav a, .grid a, label.inline";
     const shown = [...document.querySelectorAll(touched)].filter((e) => e.checkVisibility({ checkVisibilityCSS: true }));
@@ -59,7 +61,7 @@ def write_ledger(path: Path, now_s: float) -> None:
     """Everything that a page may show: an incident that is over, one with a question, a pause, a bar, trouble, a retest."""
     with Ledger(path, clock=FakeClock(now_s)) as ledger:
         write_past(ledger, begin_s=now_s - 1000.0)
-        ranks = {str(rank): machine for rank, machine in enumerate(SCORES)}
+        ranks = {str(rank): machine for rank, machine in enumerate(machine for machine in SCORES for _ in range(2))}
         ledger.append(kinds.GENERATION_STARTED, {"generation": 3, "rank_machine": ranks}, job="llm")
         ledger.append(kinds.FIRST_STEP, {"step": 50, "generation": 3}, job="llm")
         verdict = verdict_of("n3", now_s - 50.0)
@@ -91,9 +93,10 @@ def write_status(folder: Path, now_s: float) -> None:
     panel = {"low": [500.0] * 120, "middle": [540.0] * 120, "high": [560.0] * 120, "lines": {"n3": [130.0] * 120, "n2": [520.0] * 120}}
     live = {"now_s": now_s, "machines": 6, "standouts": ["n3", "n2"], "times": times, "metrics": {"gpu_power_draw_watts": panel}}
     workers = [
-        {"dp_rank": rank % 3, "stage": rank // 3, "rank": rank, "machine": name, "forward_s": 0.2 * (1.0, 1.15, 1.3, 1.6, 1.0, 1.0)[rank],
-         "backward_s": 0.4, "slowdown": 1.0, "against_peers": 1.6 if rank == 3 else 1.0}
-        for rank, name in enumerate(SCORES)
+        {"dp_rank": place % 3, "stage": place // 3, "rank": 2 * place, "machine": name,
+         "forward_s": 0.2 * (1.0, 1.15, 1.3, 1.6, 1.0, 1.0)[place], "backward_s": 0.4, "slowdown": 1.0,
+         "against_peers": 1.6 if place == 3 else 1.0}
+        for place, name in enumerate(SCORES)
     ]  # fmt: skip
     steps = {"job": "llm", "generation": 3, "time_s": now_s, "cause": "worker", "why": "dp rank 0 of stage 1 computes long", "steps": 8,
              "slowdown": 1.4, "trusted": True, "blamed": ["n3"], "workers": workers}  # fmt: skip
@@ -120,7 +123,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, P
     write_status(folder, now_s)
     machines = "".join(f'[[machines]]\nname = "{name}"\nrack = "r{index // 3}"\n' for index, name in enumerate(SCORES))
     record(folder / "recording", now_s)
-    (folder / "job.toml").write_text(f'name = "llm"\nstate_dir = "{folder}"\nrecord_dir = "{folder}/recording"\n{machines}')
+    layout = "ranks_per_machine = 2\n[parallelism]\ntensor = 2\npipeline = 2\ndata = 3\n"
+    (folder / "job.toml").write_text(f'name = "llm"\nstate_dir = "{folder}"\nrecord_dir = "{folder}/recording"\n{layout}{machines}')
     store = TokenStore(folder / "ledger.db")
     token = store.create(TokenRecord(new_id(), "ann", "operator", now_s, "root"))
     store.close()
@@ -254,6 +258,34 @@ def test_what_changes_is_said_and_takes_nobody_s_place(tab: Any, site: tuple[str
         ledger.open_incident(verdict_of("n1", time.time()), job="llm")
     tab.wait_for_selector("#news:has-text('2 incidents are open')", state="attached")
     assert tab.evaluate("document.activeElement.getAttribute('href')") == "/jobs/llm"
+
+
+def test_a_click_on_the_heat_map_shows_the_neighbours_of_that_rank(tab: Any, site: tuple[str, str, Path]) -> None:
+    """In each parallel dimension, where the eye is; a neighbour leads on to its own, and what is polled keeps the choice."""
+    enter(tab, site)
+    show(tab, site, "/jobs/llm")
+    assert tab.locator("#rank-title").count() == 0
+    tab.get_by_role("link", name="rank 6 on n3: forward").click()
+    tab.wait_for_selector("#rank-title:has-text('Rank 6 on n3')")
+    assert tab.locator("#now h4").all_inner_texts() == [
+        "Along the tensor rank 2",
+        "Along the pipeline stage 2",
+        "Along the data-parallel rank 3",
+    ]
+    assert tab.evaluate(NEIGHBOURS) == [
+        ["rank 6 on n3 forward 1.49", "rank 7 on n3 forward 1.49"],
+        ["rank 0 on n0 forward 0.93", "rank 6 on n3 forward 1.49"],
+        ["rank 6 on n3 forward 1.49", "rank 8 on n4 forward 0.93", "rank 10 on n5 forward 0.93"],
+    ]
+    assert 0 <= tab.locator("#rank-title").bounding_box()["y"] < tab.viewport_size["height"]
+    tab.locator("ul.ranks").get_by_role("link", name="rank 10", exact=True).click()
+    tab.wait_for_selector("#rank-title:has-text('Rank 10 on n5')")
+    tab.evaluate("document.querySelector('#rank-title').dataset.old = 'yes'")
+    tab.wait_for_selector("#rank-title:not([data-old])")  # polled since
+    assert tab.inner_text("#rank-title") == "Rank 10 on n5"
+    marked = [cell.get_attribute("aria-label") for cell in tab.locator("table.heat a[aria-current=true]").all()]
+    assert [text.partition(" s,")[0] for text in marked] == ["rank 10 on n5: forward 0.2", "rank 10 on n5: backward 0.4"]
+    assert tab.troubles == []
 
 
 def test_lines_of_the_live_panels_stand_out_too() -> None:

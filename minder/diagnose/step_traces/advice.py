@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from minder.diagnose.step_traces.analysis import Analysis
-from minder.diagnose.step_traces.cause import COMMUNICATION, SEQUENCE, STAGE, STRAGGLES, WORKER
+from minder.diagnose.step_traces.cause import COMMUNICATION, SEQUENCE, STAGE, WORKER
 from minder.diagnose.step_traces.schema import reported_kind
+from minder.model.evidence import STRAGGLES
 
 __all__ = ["advise", "as_table"]
 

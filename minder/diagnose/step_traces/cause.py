@@ -16,10 +16,10 @@ from minder.diagnose.step_traces.balance import SHARED, Balance
 from minder.diagnose.step_traces.scenarios import Costs, replay_costs
 from minder.diagnose.step_traces.schema import COMPUTE, P2P, is_communication
 from minder.diagnose.step_traces.study import Study
+from minder.model.evidence import STRAGGLES
 
-__all__ = ["STRAGGLES", "Finding", "find_cause"]
+__all__ = ["Finding", "find_cause"]
 
-STRAGGLES = 1.1  # the study's line: below it, a job does not straggle
 _WORKER_SHARE = 0.5  # the study's line for M_W: fixing these few workers brings back at least half
 _OTHER_SHARE = 0.25  # less than this is no cause
 _CORRELATED = 0.8  # the study takes 0.9, with the workers' own means left in, which a slow worker raises

@@ -22,16 +22,15 @@ from minder.diagnose.step_traces.analysis import Analysis, analyse, rounded
 from minder.diagnose.step_traces.meta import JobLayout
 from minder.diagnose.step_traces.trace import build_trace
 from minder.model.errors import TraceError, WireError
-from minder.model.evidence import StepStudy, StudiedWorker
+from minder.model.evidence import NOT_JUDGED, StepStudy, StudiedWorker
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LEAST_STEPS", "NOT_JUDGED", "TraceWindow", "TracedStep", "read_traced_step"]
+__all__ = ["LEAST_STEPS", "TraceWindow", "TracedStep", "read_traced_step"]
 
 LEAST_STEPS, _STEPS = 4, 8  # in a study
 _KEPT_STEPS, _KEPT_ROWS = 48, 1_000_000
-NOT_JUDGED = "not judged"
 _Worker = tuple[int, int]  # dp_rank, stage
 
 

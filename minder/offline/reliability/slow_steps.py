@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
+from minder.model.evidence import NO_CAUSE, NOT_JUDGED, STEADY, what_steps_were
 from minder.model.history import LedgerEvent
 from minder.offline.reliability.runs import Run
 from minder.offline.reliability.stretches import Span
 from minder.record.incidents import kinds
 
-__all__ = ["AGES", "CAUSES", "NOT_JUDGED", "SlowSteps", "add_up", "count_slow_steps", "is_mostly_slow", "weeks_between"]
+__all__ = ["AGES", "CAUSES", "SlowSteps", "add_up", "count_slow_steps", "is_mostly_slow", "weeks_between"]
 
-STEADY, NOT_JUDGED, NO_CAUSE = "not slow", "not judged", "no single cause"
 CAUSES = ("worker", "stage imbalance", "sequence imbalance", "communication", NO_CAUSE)
 AGES = (
     ("first hour", 3600.0),
@@ -29,7 +29,6 @@ AGES = (
     ("1 d to 7 d", 7 * 86_400.0),
     ("after 7 d", math.inf),
 )
-_SLOW = 1.1  # the study's line for a job that straggles
 _STANDS_S = 5400.0  # a study, without another: the controller writes one an hour
 _HOUR_S = 3600.0
 _Table = dict[str, dict[str, float]]
@@ -121,12 +120,9 @@ def _add(total: dict[str, float], part: Mapping[str, float]) -> None:
 def _read(payload: Mapping[str, object]) -> tuple[str, float]:
     """What the steps were, and which share of them an ideal step would save."""
     slowdown, waste, cause = payload.get("slowdown"), payload.get("waste"), payload.get("cause")
-    if not isinstance(slowdown, (int, float)) or payload.get("trusted") is not True:
-        return NOT_JUDGED, 0.0
-    lost = max(0.0, float(waste)) if isinstance(waste, (int, float)) else 0.0
-    if cause in CAUSES:
-        return str(cause), lost
-    return (NO_CAUSE if slowdown >= _SLOW else STEADY), lost
+    times = float(slowdown) if isinstance(slowdown, (int, float)) else None
+    word = what_steps_were(str(cause) if cause in CAUSES else "none", times, payload.get("trusted") is True)
+    return word, max(0.0, float(waste)) if isinstance(waste, (int, float)) and word != NOT_JUDGED else 0.0
 
 
 def _clip(span: Span, period: Span) -> Span:

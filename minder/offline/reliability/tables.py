@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minder.model.clock import format_time
+from minder.model.evidence import NOT_JUDGED
 from minder.offline.reliability.account import Account, IncidentLoss, JobAccount
-from minder.offline.reliability.slow_steps import AGES, CAUSES, NOT_JUDGED, SlowSteps, is_mostly_slow, weeks_between
+from minder.offline.reliability.slow_steps import AGES, CAUSES, SlowSteps, is_mostly_slow, weeks_between
 from minder.offline.reliability.stretches import PHASES
 from minder.record.api.track_record import DEFINITIONS
 from minder.record.incidents.spans import format_span

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from minder.diagnose.step_traces.window import NOT_JUDGED, TracedStep, TraceWindow, read_traced_step
+from minder.diagnose.step_traces.window import TracedStep, TraceWindow, read_traced_step
 from minder.model.errors import WireError
-from minder.model.evidence import StepStudy
+from minder.model.evidence import NOT_JUDGED, StepStudy
 
 STEP_S = 10.0
 Steps = Callable[[Any], Iterator[dict[str, Any]]]
