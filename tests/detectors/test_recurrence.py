@@ -53,6 +53,16 @@ def test_freezes_that_are_chance_or_of_all_name_no_machine(machines: tuple[int, 
     assert said(values_TMK) == []
 
 
+def test_a_rest_that_goes_on_while_the_others_wait_now_and_then_is_one() -> None:
+    """A machine at half its duty cycle, in a job that a congestion holds up again and again."""
+    values_TMK = spinning()
+    values_TMK[FREEZES[0] :, 5, DUTY] *= 0.5
+    for row in FREEZES:
+        values_TMK[row : row + 2, :, WORKS] *= np.array([0.2, 0.6, 0.05, 0.05])
+    lines = [item.message for verdict in said(values_TMK) for item in verdict.evidence]
+    assert not [line for line in lines if "again and again" in line]
+
+
 def test_checkpoints_that_one_machine_shows_a_minute_before_all_name_none() -> None:
     """Its clock is off: each time it rests while all others spin."""
     values_TMK = spinning(300)

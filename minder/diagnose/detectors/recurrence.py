@@ -5,7 +5,8 @@ evidence that must last never gathers. Once is chance, three times within ten mi
 enough to be counted one by one:
 
 - it rests while all others spin, and wait for it. Where all have rested within two minutes this says nothing: a checkpoint is written
-  on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them;
+  on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them. A
+  rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted;
 - a link of it, and of no other machine, goes down. Bursts of errors are no such sign: dirty links that no job feels have them from the
   first day on.
 
@@ -42,6 +43,7 @@ class RecurrenceNumbers:
     again_intervals: float
     rests: float
     all_rest: float
+    works: float
     rested_s: float
     lag_rows: float
     felt: float
@@ -61,6 +63,7 @@ class RecurrenceState(State):
     recurrences_M: np.ndarray = per("M")  # how often it has shown a sign, forgotten within ten minutes
     sign_s_M: np.ndarray = per("M", -np.inf)  # when it last showed one
     sign_k_M: np.ndarray = per("M", np.nan)  # by which metric, as an index
+    worked_M: np.ndarray = per("M", 1.0)  # 1: it has worked as it usually does since its last rest that was counted
     returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
     downs_M: np.ndarray = per("M", np.nan)  # how often its links have been down by the last row
     all_rested_s: float = -np.inf
@@ -84,14 +87,17 @@ class Recurrence(Stage):
 
     def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
         """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
-        for k, shows_M in (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits)):
+        rests, fails = self._rests(traits, scaled_KM, phase, time_s), self._fails(traits)
+        for (k, shows_M), over_M in ((rests, self.state.worked_M > 0.0), (fails, np.ones(len(self.state.worked_M), dtype=bool))):
             if shows_M is None or status.outage:
                 continue
             shows_M &= ~status.silent_M
             x = np.flatnonzero(shows_M)
             again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
-            self.state.recurrences_M[x] += time_s - self.state.sign_s_M[x] >= again_s
+            self.state.recurrences_M[x] += over_M[x] & (time_s - self.state.sign_s_M[x] >= again_s)
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
+        if rests[1] is not None and not status.outage:
+            self.state.worked_M[rests[1]] = 0.0
         recurrences_M = self.state.recurrences_M
         if recurrences_M.any():
             kept_M = recurrences_M * np.exp(-status.gap_s / _N.forget_s)
@@ -114,6 +120,8 @@ class Recurrence(Stage):
         if not known:
             return -1, None
         k = known[0]
+        with np.errstate(invalid="ignore"):
+            self.state.worked_M[self.phases.common_K[k] - scaled_KM[k] < _N.works] = 1.0
         if phase.idle or not self.phases.common_K[k] - self.phases.center_K[k] < _N.all_rest:
             self.state.all_rested_s = time_s
             self.state.all_rest_rows = self.state.all_rest_rows + 1.0
