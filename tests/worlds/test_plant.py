@@ -86,6 +86,7 @@ def test_values_are_what_a_metric_can_be() -> None:
             assert np.all((known_N >= metric.low) & (known_N <= metric.high)), (seed, name)
 
 
+@pytest.mark.lab
 def test_most_faults_are_shown() -> None:
     shown = []
     for seed in range(200, 240):

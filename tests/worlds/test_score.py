@@ -54,6 +54,7 @@ def test_every_cause_and_nuisance_is_drawn_whether_or_not_there_is_a_fault() -> 
         assert any(truth.cause for truth in mine) and any(truth.nuisances for truth in mine)
 
 
+@pytest.mark.lab
 def test_most_faults_are_shown_by_the_telemetry() -> None:
     shown = []
     for seed in range(150):

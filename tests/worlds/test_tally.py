@@ -64,6 +64,7 @@ def test_causes_and_nuisances_come_with_and_without_a_fault() -> None:
     assert len({truth.fault for truth in faulty}) >= 20
 
 
+@pytest.mark.lab
 def test_most_faults_are_shown() -> None:
     faulty = [seed for seed in range(60) if tally.befall(seed, build_site(seed, 4, 330.0)).truth.fault][:24]
     unseen = []
