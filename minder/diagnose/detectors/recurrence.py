@@ -87,17 +87,17 @@ class Recurrence(Stage):
 
     def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
         """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
-        rests, fails = self._rests(traits, scaled_KM, phase, time_s), self._fails(traits)
-        for (k, shows_M), over_M in ((rests, self.state.worked_M > 0.0), (fails, np.ones(len(self.state.worked_M), dtype=bool))):
+        again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
+        for is_rest, (k, shows_M) in ((True, self._rests(traits, scaled_KM, phase, time_s)), (False, self._fails(traits))):
             if shows_M is None or status.outage:
                 continue
-            shows_M &= ~status.silent_M
-            x = np.flatnonzero(shows_M)
-            again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
-            self.state.recurrences_M[x] += over_M[x] & (time_s - self.state.sign_s_M[x] >= again_s)
+            x = np.flatnonzero(shows_M & ~status.silent_M)
+            is_another_x = time_s - self.state.sign_s_M[x] >= again_s
+            if is_rest:
+                is_another_x &= self.state.worked_M[x] > 0.0
+                self.state.worked_M[x] = 0.0
+            self.state.recurrences_M[x] += is_another_x
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
-        if rests[1] is not None and not status.outage:
-            self.state.worked_M[rests[1]] = 0.0
         recurrences_M = self.state.recurrences_M
         if recurrences_M.any():
             kept_M = recurrences_M * np.exp(-status.gap_s / _N.forget_s)

@@ -38,7 +38,6 @@ class Trace:
     draw_TMG: np.ndarray
     die_TMG: np.ndarray
     hot_TMG: np.ndarray
-    flop_T: np.ndarray
 
 
 def correlated(law: np.random.Generator, shape: tuple[int, ...], step_s: float, memory_s: float) -> np.ndarray:
@@ -124,7 +123,7 @@ class _Plant:
             self.phases.append(self.phase)
             named = {
                 "step": step_s, "work": busy_MG, "lane": lanes_MG, "net": net, "pause": pause_M, "clock": clock_MG, "draw": draw_MG,
-                "die": self.die_MG, "hot": self.heat_MG < 0.97, "flop": float(changes.now("flop", t)),
+                "die": self.die_MG, "hot": self.heat_MG < 0.97,
             }  # fmt: skip
             for name, value in named.items():
                 self.kept.setdefault(name, []).append(np.asarray(value, dtype=np.float32))
@@ -134,7 +133,7 @@ class _Plant:
         held = {name: np.stack(rows) for name, rows in self.kept.items()}
         return Trace(
             np.array(self.phases), held["step"], held["work"], held["lane"], held["net"], held["pause"], held["clock"], held["draw"],
-            held["die"], held["hot"], held["flop"],
+            held["die"], held["hot"],
         )  # fmt: skip
 
     def _capped(self, cap: np.ndarray | float) -> np.ndarray:
