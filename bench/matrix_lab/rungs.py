@@ -68,7 +68,13 @@ CLIMBS: Mapping[str, Climb] = {
     "nan-rank": Climb(
         "(reattempt )?diagnose trial( reattempt){0,3} page",
         "trainers that stop for a NaN crash, unknown at first; the tests find nothing, and it follows the rank to a standby",
-        {"hf": Climb("", "nothing in Trainer stops for a NaN")},
+        {
+            "hf": Climb("", "nothing in Trainer stops for a NaN"),
+            "fsdp2": Climb(
+                "reattempt diagnose replay( reattempt( page)?)* page",
+                "the norm over all ranks names none, and no step is read by which the batch were known: tests and a replay find no machine",
+            ),
+        },
     ),
     "killer-machine": Climb(
         "reattempt diagnose (trial|evict)", "an unknown crash that comes back: tested, and then its ranks go elsewhere, which puts it right"

@@ -129,6 +129,24 @@ def test_without_numbers_of_batches_the_step_of_all_ranks_says_data_and_nothing_
     assert any("does not skip" in item.detail for item in found.passed_over) and "step 121 again" in found.detail
 
 
+@pytest.mark.parametrize("past", [fail(batch=80, generation=3), fail(batch=None, generation=3)], ids=["another", "not known"])
+def test_numbers_of_all_ranks_that_come_back_at_another_batch_are_tested(numbered: PolicyContext, past: Failure) -> None:
+    """It went well past the first batch, so that is not it: a machine may compute wrongly, and all ranks have the sum."""
+    raised = fail(fingerprint="RuntimeError:clip_grad_norm_")
+    found = decide(numbered, whole(raised, tier="evict"), past)[0]
+    assert (found.rung, found.action, found.trouble, found.machines, found.skip) == ("diagnose", "diagnose", "nan", (), "")
+    own = decide(numbered, whole(), past)[0]
+    assert (own.rung, own.trouble) == ("reattempt", "data"), "all ranks' own gradients, from before the sum, are no one machine's"
+
+
+def test_a_job_whose_ranks_have_failed_is_started_again_while_its_processes_end(numbered: PolicyContext) -> None:
+    """Nothing but a person is left; that ranks raised is as good as dead workers."""
+    living, raised = replace(numbered, workers_dead=False, offers=OFFERED), fail(fingerprint="RuntimeError:clip_grad_norm_")
+    verdict = whole(raised, tier="evict", sources=("crash",), cause="explicit")
+    found = decide(living, verdict, fail(batch=80, generation=3))
+    assert [item.action for item in found] == ["restart", "page"] and "ranks have failed" in found[0].detail
+
+
 @pytest.mark.parametrize("dead", [True, False])
 def test_off_gives_a_person_the_exact_command(numbered: PolicyContext, dead: bool) -> None:
     context = replace(numbered, skips=replace(LOADER, refused="off"), workers_dead=dead)

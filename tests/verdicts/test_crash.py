@@ -105,6 +105,18 @@ def test_the_same_exception_everywhere_is_the_jobs_own(scene: Any) -> None:
     assert "4 ranks raised the same" in suspect.evidence[0].message
 
 
+def test_a_norm_over_all_ranks_that_is_not_finite_names_no_rank_and_is_no_error_of_the_program(scene: Any) -> None:
+    message = "The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be clipped."
+    signals = [scene.raised(f"m{i}", 10.0 + 0.01 * i, message, type="RuntimeError", step=41) for i in range(4)]
+    (suspect,) = conclude(scene, signals)
+    assert first_of(suspect) == ("m0",) and suspect.kind == "job"
+    (failure,) = suspect.failures
+    assert (failure.sort, failure.kind, len(failure.ranks), failure.step) == ("batch", "unknown", 4, 41)
+    assert any("one machine that computes wrongly" in item.message for item in suspect.evidence)
+    (alone,) = conclude(scene, signals[2:3])
+    assert (alone.failures[0].sort, alone.failures[0].machine) == ("crash", "m2"), "of one rank alone it is that rank's"
+
+
 def test_the_same_exit_code_everywhere_is_the_jobs_own(scene: Any) -> None:
     """A wrong argument ends every rank with code 2; whose clock was first tells nothing."""
     (suspect,) = conclude(scene, [scene.left(machine, 10.0 + 0.2 * index, 2) for index, machine in enumerate(scene.machines)])

@@ -6,6 +6,7 @@ order) is taken as it is. For every other failure the memory of the same code ve
 | what is remembered | the failure is | kind of trouble |
 |---|---|---|
 | numbers of all ranks, at a batch that did it before | the data's: it comes again after a resume | data, seen before |
+| a sum over all ranks, as all raise it, and numbers of all ranks before at another batch, or at one that is not known | unknown | nan |
 | numbers of all ranks | the data's or the program's | data |
 | one rank's numbers, at a batch that did it on another machine | the data's: it follows the batch | data, seen before |
 | one rank's numbers on the same machine; the batch of before was done again, and went well | the machine's | machine |
@@ -108,6 +109,10 @@ def _of_numbers(verdict: Verdict, history: History, context: PolicyContext) -> B
         where = f"step {failure.step}" if failure.batch is None else f"batch {failure.batch} (step {failure.step})"
         if again:
             return Blame("data", (), f"the data or the program: {where} again, in all ranks: {_shown(again[-1:])}", seen=_lives(again))
+        stopped = [item for item in past if item.sort == "batch"]
+        if stopped and failure.fingerprint:  # raised of a sum; all ranks' own gradients, from before it, are no one machine's
+            say = "unknown whether the machines, the data or the program: numbers of all ranks, and not known to be at the same batch"
+            return Blame("nan", (), f"{say}: {_shown(stopped[-1:])}", seen=_lives(stopped))
         return Blame("data", (), f"the data or the program: all ranks at {where}; the same batch after a resume says that it is the data")
     elsewhere = [item for item in again if item.sort == "batch" or item.machine != failure.machine]
     if elsewhere and failure.batch is not None:

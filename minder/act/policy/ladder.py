@@ -38,7 +38,7 @@ TROUBLES: dict[Trouble, str] = {
     "program": "an error of the program, or one that followed the rank, the step or the code to another machine",
     "data": "all ranks' numbers go wrong at one batch, or those of one rank at the same batch on two machines",
     "unknown": "a failure that may be the machine's or the program's",
-    "nan": "one rank's own gradient is not finite",
+    "nan": "one rank's own gradient is not finite, or all ranks' numbers came back, not known to be at the same batch",
     "hang": "the job hangs, and the analysis names a machine or a parallel group",
     "slow": "the job is slow, and the analysis names a machine or a parallel group",
     "standstill": "the job stands as a whole, or lost its workers, and no machine is named",

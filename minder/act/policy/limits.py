@@ -12,6 +12,7 @@ from minder.model.decision import Reason, Size
 
 __all__ = [
     "ASKED",
+    "CRASH",
     "GROW",
     "HANG",
     "ORDER",
@@ -32,8 +33,8 @@ __all__ = [
 ]
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-# sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it, it is to grow again
-HANG, ORDER, GROW, UPDATE, SKIP = "hang", "order", "grow", "update", "skip"
+# Sources of verdicts. All but the first ask for the restart of a job whose workers may live: it hangs, a person orders it, it is to grow.
+CRASH, HANG, ORDER, GROW, UPDATE, SKIP = "crash", "hang", "order", "grow", "update", "skip"
 ASKED = frozenset({ORDER, GROW, UPDATE, SKIP})  # of them those that are asked of a job that works
 _MOST_TOLD = 4
 

@@ -258,9 +258,11 @@ class Policy:
         stopped while its workers are dead or hang: a person is called, and the job does not wait for one."""
         stuck = [item for item in stopped if item.reason not in (*RETRY_REASONS, *_OUTSIDE) and item.verdict.kind != "recovered"]
         stands = context.hangs and any(limits.HANG in item.verdict.sources for item in stuck)
-        in_place = (context.workers_dead or stands) and not context.machines_lost & set(context.job.machines)
+        # Processes whose ranks have failed may take a while to end.
+        failed = any(item.verdict.kind == "job" and limits.CRASH in item.verdict.sources for item in stuck)
+        in_place = (context.workers_dead or stands or failed) and not context.machines_lost & set(context.job.machines)
         if stuck and in_place and not found:
-            dead = "the job's workers are dead" if context.workers_dead else "the job stands"
+            dead = "the job's workers are dead" if context.workers_dead else "the job stands" if stands else "the job's ranks have failed"
             blame = Blame("standstill", (), f"{dead}, and {stuck[0].reason} stopped what was wanted first")
             verdict = replace(stuck[0].verdict, kind="job", machines=())
             around = Case(verdict, "restart", "", history, context, self.config)

@@ -7,6 +7,7 @@ The rule, after ByteRobust (arXiv 2509.16293, automated fault tolerance, Fig. 5)
 | an exception of the machine's class (broken hardware by the driver's library, EIO of its own disk) | its machine, evict |
 | an exception of the program's class (memory, asserts, kernels, shapes, mistakes in Python) | the job, restart in place |
 | the same from four ranks of five, on two machines or more | the job, restart in place |
+| the same, of numbers that are not finite | the job, restart in place: the sum over all ranks hides whose they are (sort "batch") |
 | any other exception, an exit code, a signal | unknown: the job, restart in place; the policy remembers it (minder.act.policy.blame) |
 | victims only | the job, restart in place; a machine that is silent meanwhile is the absence rule's |
 
@@ -27,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from minder.edge.signals.exceptions import ExceptionKind, classify_exception
+from minder.edge.signals.exceptions import NOT_FINITE, ExceptionKind, classify_exception
 from minder.model.evidence import Evidence, Failure, Signal, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
@@ -54,6 +55,7 @@ class _Failure:
     looks: str = ""
     step: int | None = None
     code_version: str = ""
+    of_numbers: bool = False  # it says that numbers are not finite
 
 
 @dataclass(slots=True)
@@ -139,6 +141,9 @@ class CrashRule:
         machines = (first[0].machine,) if broken else ()
         versions = _versions(observation, case.generation)
         failures = tuple(_identity(item, case.generation, versions) for item in first if item.rank is not None)
+        if failures and _is_shared(first):
+            ranks = tuple(sorted(rank for item in failures for rank in item.ranks))
+            failures = (replace(failures[0], ranks=ranks, sort="batch", kind="unknown"),)
         tier: Tier = "evict"  # of a job: restart it
         evidence = (*_evidence(first), *self._kernel_lines(first), *_echoes(first, list(case.failures.values())), *_stale(first, versions))
         return Suspect(
@@ -154,11 +159,23 @@ class CrashRule:
 def _evidence(first: Sequence[_Failure]) -> list[Evidence]:
     if len(first) > 1 and first[0].looks and all(item.looks == first[0].looks for item in first):
         verb = "raised" if first[0].fingerprint else "ended"
-        return [Evidence("exception", None, f"{len(first)} ranks {verb} the same: {first[0].text}", since_s=first[0].time_s)]
+        said = [Evidence("exception", None, f"{len(first)} ranks {verb} the same: {first[0].text}", since_s=first[0].time_s)]
+        return [*said, Evidence("job", None, _SHARED)] if _is_shared(first) else said
     together = " (first within the clocks' error)" if len(first) > 1 else ""
     return [
         Evidence("exit", item.machine, f"failed first{together}: {item.text}; {_WHOSE[item.kind]}", since_s=item.time_s) for item in first
     ]
+
+
+_SHARED = (
+    "numbers of all ranks at once, as a sum over them has it: the data, the program, or one machine that computes wrongly; "
+    "install_gradient_guard(model) would say which rank"
+)
+
+
+def _is_shared(first: Sequence[_Failure]) -> bool:
+    """Whether all ranks say of the same numbers that they are not finite: a sum into which one rank's own went, and does not show."""
+    return len(first) > 1 and all(item.of_numbers and item.looks == first[0].looks for item in first)
 
 
 _WHOSE = {
@@ -239,7 +256,7 @@ def _read_exception(signal: Signal, rank: str, version: str) -> _Failure:
     text = f"{rank}{type_name}: {signal.message}"[:300]
     return _Failure(
         signal.machine or "", signal.rank, signal.time_s, whose.kind, text, fingerprint, fingerprint or type_name,
-        step if isinstance(step, int) and step >= 0 else None, version,
+        step if isinstance(step, int) and step >= 0 else None, version, (whose.library, whose.code) == NOT_FINITE,
     )  # fmt: skip
 
 
