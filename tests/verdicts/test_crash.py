@@ -113,6 +113,8 @@ def test_a_norm_over_all_ranks_that_is_not_finite_names_no_rank_and_is_no_error_
     (failure,) = suspect.failures
     assert (failure.sort, failure.kind, len(failure.ranks), failure.step) == ("batch", "unknown", 4, 41)
     assert any("one machine that computes wrongly" in item.message for item in suspect.evidence)
+    (pair,) = conclude(scene, signals[1:3])
+    assert {item.sort for item in pair.failures} == {"crash"} and first_of(pair) == ("m1", "m2"), "two of four are not all"
     (alone,) = conclude(scene, signals[2:3])
     assert (alone.failures[0].sort, alone.failures[0].machine) == ("crash", "m2"), "of one rank alone it is that rank's"
 

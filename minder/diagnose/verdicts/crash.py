@@ -175,7 +175,7 @@ _SHARED = (
 
 def _is_shared(first: Sequence[_Failure]) -> bool:
     """Whether all ranks say of the same numbers that they are not finite: a sum into which one rank's own went, and does not show."""
-    return len(first) > 1 and all(item.of_numbers and item.looks == first[0].looks for item in first)
+    return len(first) > 1 and all(item.of_numbers and item.kind == "program" for item in first)  # `_same_everywhere` has called it so
 
 
 _WHOSE = {
