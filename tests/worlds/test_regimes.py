@@ -1,0 +1,103 @@
+"""The family regimes: every kind can be drawn, a fault changes nothing before it or elsewhere, and most faults can be seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minder.model.errors import ConfigError
+from minder.model.metrics import find_metric
+from minder.offline.worlds.shown import is_shown
+from minder.offline.worlds.window import window_of
+from minder.simulate.worlds.families import regimes
+from minder.simulate.worlds.families.regimes import CAUSES, FAULTS, NUISANCES, draw
+from minder.simulate.worlds.world import NO_FAULT, World
+
+
+def small(seed: int, fault: str) -> World:
+    return draw(seed, fault=fault, machines=12, duration_s=900.0)
+
+
+def samples(world: World, before_s: float) -> np.ndarray:
+    """Machine, device, time and values of what was scraped before a time, with clocks put right, in one order."""
+    off_M = np.array([world.clock_off_s.get(name, 0.0) for name in world.machines])
+    times_N = world.times_N - off_M[world.machine_N]
+    rows_NK: np.ndarray = np.column_stack([world.machine_N, world.device_N, times_N, world.values_NK])
+    return np.asarray(rows_NK[times_N < before_s])
+
+
+def test_the_same_seed_gives_the_same_world_and_another_another() -> None:
+    one, same, other = draw(3), draw(3), draw(4)
+    np.testing.assert_array_equal(one.values_NK, same.values_NK)
+    np.testing.assert_array_equal(one.times_N, same.times_N)
+    assert (one.machines, one.truth) == (same.machines, same.truth)
+    assert one.machines != other.machines
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_can_be_drawn_and_nothing_differs_before_it(fault: str) -> None:
+    world, twin = small(11, fault), small(11, NO_FAULT)
+    truth = world.truth
+    assert truth.fault == fault and truth.onset_s is not None and bool(truth.culprits) != bool(truth.group)
+    assert set(truth.culprits + truth.group) <= set(world.machines)
+    assert (twin.truth.fault, twin.truth.culprits, twin.truth.group, twin.truth.onset_s) == (None, (), (), None)
+    assert (twin.truth.cause, twin.truth.nuisances) == (truth.cause, truth.nuisances)
+    np.testing.assert_allclose(samples(world, truth.onset_s - 1), samples(twin, truth.onset_s - 1), rtol=1e-12)
+    assert len(samples(world, np.inf)) != len(samples(twin, np.inf)) or not np.array_equal(world.values_NK, twin.values_NK, equal_nan=True)
+
+
+def test_causes_and_nuisances_can_all_be_drawn_and_are_as_frequent_with_a_fault_as_without() -> None:
+    truths = [draw(seed, machines=6, duration_s=300.0).truth for seed in range(300)]
+    assert {truth.cause for truth in truths} == {None, *CAUSES}
+    assert {name for truth in truths for name in truth.nuisances} == set(NUISANCES)
+    faulty = [truth for truth in truths if truth.fault]
+    assert 0.52 < len(faulty) / len(truths) < 0.72
+    assert 0.35 < np.mean([truth.grey for truth in faulty]) < 0.7
+    assert 0.03 < np.mean([bool(truth.group) for truth in faulty]) < 0.2
+    for kind in (faulty, [truth for truth in truths if not truth.fault]):
+        assert 0.3 < np.mean([truth.cause is not None for truth in kind]) < 0.6
+        assert 1.1 < np.mean([len(truth.nuisances) for truth in kind]) < 2.1
+
+
+def test_at_most_a_fifth_of_the_faults_cannot_be_seen() -> None:
+    shown: list[bool] = []
+    for seed in range(1000, 1060):
+        world = draw(seed, machines=8 + seed % 9, duration_s=1200.0)
+        truth = world.truth
+        if truth.onset_s is not None and len(shown) < 24:
+            twin = draw(seed, machines=8 + seed % 9, duration_s=1200.0, fault=NO_FAULT)
+            shown.append(is_shown(window_of(world), window_of(twin), truth.culprits or truth.group, truth.onset_s, truth.end_s))
+    assert len(shown) == 24
+    assert np.mean(shown) >= 0.8
+
+
+def test_values_and_numbers_lie_in_their_ranges() -> None:
+    worlds = [draw(seed) for seed in range(2000, 2016)]
+    for world in worlds:
+        assert 4 <= len(world.machines) <= 4000
+        assert 0.3 <= world.step_s <= 60 and 1 <= world.interval_s <= 30
+        assert 800 <= np.ptp(world.times_N) <= 3600 + 300
+        assert len(world.times_N) <= 130_000
+        for k, name in enumerate(world.metrics):
+            metric = find_metric(name)
+            assert metric is not None
+            known_N = world.values_NK[:, k][~np.isnan(world.values_NK[:, k])]
+            assert ((known_N >= metric.low) & (known_N <= metric.high)).all(), name
+    sizes = [len(world.machines) for world in worlds]
+    assert 10 < np.median(sizes) < 200
+
+
+def test_others_wait_for_a_throttled_machine() -> None:
+    seed = next(seed for seed in range(99) if "gpu_tensor_activity_ratio" in small(seed, NO_FAULT).metrics)
+    world, twin = small(seed, "slow_pair"), small(seed, NO_FAULT)
+    one, other = window_of(world), window_of(twin)
+    after = slice(int(np.searchsorted(one.times_T, (world.truth.onset_s or 0.0) + 30)), None)
+    k = world.metrics.index("gpu_tensor_activity_ratio")
+    others = [m for m, name in enumerate(one.machines) if name not in world.truth.culprits]
+    ratio = np.nanmean(one.values_TMK[after][:, others, k]) / np.nanmean(other.values_TMK[after][:, others, k])
+    assert ratio < 0.95
+
+
+def test_a_fault_that_there_is_not_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="no fault"):
+        regimes.draw(1, fault="of_another_planet")
