@@ -164,7 +164,7 @@ class _Job:
     def __init__(self, seed: int, machines: int | None, duration_s: float | None) -> None:
         rng = np.random.default_rng([seed, 1])
         far = 2.0 * rng.uniform() - 1.0  # half of the jobs have 40 machines or fewer, thousands are rare
-        self.count = count = machines or round(40.0 * (10.0**far if far < 0 else 100.0 ** (far**1.7)))
+        self.count = count = machines or round(40.0 * (10.0**far if far < 0 else 100.0 ** (far**2.5)))
         long_s, pause_s = round(rng.uniform(900, 3600)), rng.choice([1, 2, 5, 10, 15, 30], p=[0.16, 0.12, 0.28, 0.22, 0.14, 0.08])
         self.duration_s = duration_s or float(max(900.0, min(long_s, _CELLS * 15 // count)))
         self.scrape_s = float(max(pause_s, *(s for s in (0, 2, 5, 10, 15, 30) if s < 2.0 * count * self.duration_s / _CELLS)))
@@ -345,7 +345,7 @@ class _Reader:
             out[name] = (part_RMF @ level_F + more_RM) * np.exp(rng.normal(0, 0.012 * (kind != "duty"), job.count))
             out[name] *= rng.uniform(4e10, 2e11) if "bytes" in name else 1.0
         warm_RM, cools = out["gpu_power_draw_watts"] * rng.uniform(28, 42), 1.0 - np.exp(-job.scrape_s / rng.uniform(25, 90))
-        warm_M = warm_RM[: max(1, round(60 / job.scrape_s))].mean(axis=0)
+        warm_M = np.full(job.count, warm_RM[0].mean())
         for row in range(len(warm_RM)):
             warm_RM[row] = warm_M = warm_M + cools * (warm_RM[row] - warm_M)
         down_RM, past, part = now_RMF[:, :, _DOWN] > 0.5, np.floor(k["past"]), rng.uniform(0.55, 0.93)
@@ -390,7 +390,7 @@ class _Reader:
         noise_RMK = own_RMK.copy()
         for row in range(1, len(own_RMK)):
             noise_RMK[row] = keep * noise_RMK[row - 1] + np.sqrt(1.0 - keep**2) * own_RMK[row]
-        noise_RMK = 0.8 * noise_RMK + 0.17 * own_RMK[::-1] ** 3
+        noise_RMK = 0.8 * noise_RMK + 0.17 * own_RMK[::-1] * own_RMK[::-1] ** 2
         units = [name for name in ("gpu_clock_hertz", "rdma_throughput_bytes_per_second", "gpu_power_draw_watts") if name in metrics][:1]
         frozen_RM = np.broadcast_to(self.knobs.read("frozen", self.at_RM), self.at_RM.shape) > 0
         last_RM = np.maximum.accumulate(np.where(frozen_RM, 0, np.arange(len(frozen_RM))[:, None]), axis=0)
