@@ -309,7 +309,8 @@ class World:
         if die_at is not None:
             kill_after(ledger, die_at)
         state = fold_job("llm", ledger.events(job="llm"))
-        settings = RecoverySettings(self.folder, "127.0.0.1", {}, None, 3, evidence_deadline_s=0.1, start_deadline_s=0.3)
+        deadlines = {"evidence_deadline_s": 0.1, "start_deadline_s": 0.3, "late_deadline_s": 6.0}
+        settings = RecoverySettings(self.folder, "127.0.0.1", {}, None, 3, **deadlines)  # type: ignore[arg-type]
         recovery = Recovery(state, ledger, self.fleet, self.actuator, settings, self.clock)  # type: ignore[arg-type]
         tracker = JobTracker()
 

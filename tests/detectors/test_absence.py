@@ -6,16 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.telemetry import TelemetryRule
-from minder.ingest.windows import rows_of
 from minder.model.evidence import Verdict
-from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.judged import judged
 
 METRICS = ("gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
 MACHINES, ROWS, INTERVAL_S = 12, 260, 5.0
+ALIKE = 110  # rows in which most of the jobs are healthy
 
 
 def healthy() -> np.ndarray:
@@ -28,10 +25,8 @@ def told(factors_TMK: np.ndarray, present_TM: np.ndarray, metrics: tuple[str, ..
     names = tuple(f"m{m:02d}" for m in range(MACHINES))
     values_TMK = factors_TMK * np.array([0.6, 2e11, 0.5])
     values_TMK[~present_TM] = np.nan
-    judge = Judge([TelemetryRule(DefaultDetector())])
     window = Window(INTERVAL_S * np.arange(ROWS), names, metrics, values_TMK, present_TM)
-    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return [verdict for verdict in found if verdict.kind != "recovered"]
+    return [verdict for verdict in judged(window, ALIKE) if verdict.kind != "recovered"]
 
 
 @pytest.mark.parametrize("slow_before", [0, 30])

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.telemetry import TelemetryRule
-from minder.ingest.windows import rows_of
-from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.judged import judged
 
 METRICS = (
     "gpu_power_draw_watts",
@@ -33,10 +29,8 @@ def telemetry(all_slow: list[float]) -> np.ndarray:
 
 def accused(values_TMK: np.ndarray) -> set[tuple[str, ...]]:
     names = tuple(f"m{m:02d}" for m in range(MACHINES))
-    judge = Judge([TelemetryRule(DefaultDetector())])
     window = Window(1.7e9 + INTERVAL_S * np.arange(ROWS), names, METRICS, values_TMK, np.full((ROWS, MACHINES), True))
-    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return {verdict.machines for verdict in found if verdict.kind != "recovered"}
+    return {verdict.machines for verdict in judged(window, BEGAN) if verdict.kind != "recovered"}
 
 
 @pytest.mark.parametrize(("share", "rows", "named"), [(0.75, 4, set()), (0.4, 12, {("m05",)})])

@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.default import DefaultDetector
 from minder.diagnose.detectors.persistence import Persistence
-from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.telemetry import TelemetryRule
-from minder.ingest.windows import rows_of
 from minder.model.evidence import Verdict
-from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.judged import judged
 from tests.detectors.one_stage import one_stage
 
 METRICS = ("gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
@@ -28,10 +24,8 @@ def told(factors_TMK: np.ndarray) -> list[Verdict]:
     """Accusations; times in seconds since the first row."""
     names = tuple(f"m{m:02d}" for m in range(MACHINES))
     values_TMK = factors_TMK * np.array([0.6, 2e11, 0.5])
-    judge = Judge([TelemetryRule(DefaultDetector())])
     window = Window(INTERVAL_S * np.arange(ROWS), names, METRICS, values_TMK, np.full((ROWS, MACHINES), True))
-    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return [verdict for verdict in found if verdict.kind != "recovered"]
+    return [verdict for verdict in judged(window, 120) if verdict.kind != "recovered"]
 
 
 def test_a_link_that_lost_a_quarter_of_its_speed_is_paged_within_seven_minutes() -> None:

@@ -6,13 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.telemetry import TelemetryRule
-from minder.ingest.windows import rows_of
 from minder.model.evidence import Verdict
-from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.judged import judged
 
 METRICS = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second")
 AT_REST = np.array([0.2, 0.1, 0.05])
@@ -36,9 +32,7 @@ def accused(factors_TMK: np.ndarray, present_TM: np.ndarray, metrics: tuple[str,
     values_TMK = factors_TMK * np.array([LEVELS[name] for name in metrics])
     values_TMK[~present_TM] = np.nan
     window = Window(INTERVAL_S * np.arange(ROWS), tuple(f"m{m}" for m in range(MACHINES)), metrics, values_TMK, present_TM)
-    judge = Judge([TelemetryRule(DefaultDetector())])
-    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return [verdict for verdict in found if verdict.kind != "recovered"]
+    return [verdict for verdict in judged(window, STOPPED) if verdict.kind != "recovered"]
 
 
 def row_of(verdict: Verdict) -> float:

@@ -33,7 +33,7 @@ def test_the_same_seed_gives_the_same_world() -> None:
 
 @pytest.mark.parametrize("fault", plant.FAULTS)
 def test_every_fault_can_be_drawn_and_nothing_differs_before_it(fault: str) -> None:
-    seed = 40 + list(plant.FAULTS).index(fault)
+    seed = 40 + list(plant.FAULTS).index(fault) % 5  # few twins serve all
     world, twin = small(seed, fault), small(seed, NO_FAULT)
     truth = world.truth
     assert truth.fault == fault and truth.onset_s is not None and truth.end_s is not None and truth.onset_s < truth.end_s

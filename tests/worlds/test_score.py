@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -28,9 +30,14 @@ def test_the_same_seed_gives_the_same_world() -> None:
     assert not np.array_equal(one.values_NK[:50], score.draw(4, machines=12).values_NK[:50])
 
 
+@functools.cache
+def healthy_twin() -> World:
+    return score.draw(11, fault=NO_FAULT, machines=9, duration_s=900.0)
+
+
 @pytest.mark.parametrize("fault", sorted(score.FAULTS))
 def test_a_fault_reaches_nothing_before_its_onset(fault: str) -> None:
-    world, twin = (score.draw(11, fault=name, machines=9, duration_s=900.0) for name in (fault, NO_FAULT))
+    world, twin = score.draw(11, fault=fault, machines=9, duration_s=900.0), healthy_twin()
     assert world.truth.fault == fault and world.truth.onset_s is not None
     assert set(world.truth.culprits + world.truth.group) <= set(world.machines)
     assert bool(world.truth.group) != bool(world.truth.culprits)

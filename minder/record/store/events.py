@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, String, case, func, literal, select
@@ -160,7 +161,9 @@ class EventStore(OpenedStore):
             return [_event(row) for row in connection.execute(statement)]
 
 
+@lru_cache(maxsize=256)
 def _statement(query: EventQuery) -> Select[Any]:
+    """Kept: a tick asks what the one before it asked, and putting a question together takes as long as its answer."""
     columns = [_payload_of(query) if column is EVENTS.c.payload else column for column in EVENTS.c]
     found = select(*columns).where(EVENTS.c.id > query.since_id).order_by(EVENTS.c.id.desc() if query.newest_first else EVENTS.c.id)
     if query.before_id is not None:
