@@ -131,6 +131,26 @@ def test_who_moves_data_for_good_is_accused_after_five_minutes_and_who_stands_af
     assert given_s / INTERVAL_S <= row_of(found[0]) - 3 <= (given_s + 60.0) / INTERVAL_S
 
 
+def alone(writes: int, own: float, others: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """m0 writes while the others go straight into the barrier. own, others: what their hosts move meanwhile, in shares of what is usual."""
+    factors_TMK, present_TM = spinning(writes, rests=0)
+    moved_TM = np.exp(np.random.default_rng(5).normal(0.0, 0.05, (ROWS, MACHINES)))
+    moved_TM[STOPPED : STOPPED + writes] *= np.where(np.arange(MACHINES) == 0, own, others)
+    return np.concatenate([factors_TMK, moved_TM[:, :, None]], axis=2), present_TM
+
+
+@pytest.mark.parametrize(("own", "others"), [(20.0, 4.0), (8.0, 0.01)], ids=["all move more", "alone"])
+def test_who_writes_for_all_is_not_accused_though_no_rest_of_all_came_before(own: float, others: float) -> None:
+    assert accused(*alone(40, own, others), (*SPINNING, TCP)) == []
+
+
+@pytest.mark.parametrize(("own", "most_s"), [(0.1, 60.0), (1.0, 60.0), (20.0, 360.0)], ids=["stands", "as in work", "writes for good"])
+def test_who_stands_while_its_host_moves_no_more_than_in_work_hangs(own: float, most_s: float) -> None:
+    found = accused(*alone(ROWS, own), (*SPINNING, TCP))
+    assert found and {verdict.machines for verdict in found} == {("m0",)}
+    assert row_of(found[0]) <= most_s / INTERVAL_S
+
+
 def test_who_was_odd_before_the_rest_is_given_no_time() -> None:
     found = accused(*spinning(ROWS, odd=4), SPINNING)
     assert found and {verdict.machines for verdict in found} == {("m0",)}

@@ -301,13 +301,16 @@ class Phases(Stage):
             setattr(self.state, scale, usual_K + gain * share_K * (_N.deviate * np.minimum(size_K, _N.bounded * usual_K) - usual_K))
 
     def rest_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
-        """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN:
-        unknown."""
+        """(M,): how far the first of the levels that tell rest from spinning lies below the usual one, of those that a machine exports
+        now (a gauge that stands to the digit is no data); 1: at rest, NaN: unknown."""
+        fall_M = np.full(scaled_KM.shape[1], np.nan)
         for name, least in zip(_RESTING, _rest_falls(), strict=True):
             k = traits.place.get(name)
             if k is not None and not isnan(self.state.common_K[k]):
-                return np.asarray((self.state.common_K[k] - scaled_KM[k]) / least)
-        return np.full(scaled_KM.shape[1], np.nan)
+                fall_M = np.where(np.isnan(fall_M), (self.state.common_K[k] - scaled_KM[k]) / least, fall_M)
+                if not np.isnan(fall_M).any():
+                    break
+        return fall_M
 
     def _is_idle(self, traits: TraitTable, center_K: np.ndarray) -> bool:
         """The first of these levels that is known in this row lies far below its usual place."""

@@ -4,6 +4,9 @@ A job that stood as a whole, as in a restart, is taken up by its machines one by
 write on, or after an outage load on, while the others wait for it in a barrier. The last one stands while the others work, or spin,
 or is still silent, and has changed nothing by itself: it stood when all stood. It is given time, unless it was odd before: a minute, and
 five where its host is seen to move data as no other does.
+
+One machine may also write for all while the others go straight into the barrier and spin: no rest of all comes first. A host that hangs
+moves nothing. So who rests while its host moves several times what it does in work, and what the others' hosts do, is given those minutes.
 K activity metrics, M machines.
 """
 
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
 from minder.diagnose.detectors.phases import Phase, Phases, PhasesNumbers
@@ -38,6 +42,10 @@ class RestartGraceNumbers:
     takes_s: float
     writes_s: float
     moves_s: float
+    busier: float
+    seen_s: float
+    seen_intervals: float
+    echo_s: float
     at_work: float
     confirm_s: float
     confirm_intervals: float
@@ -65,12 +73,15 @@ class RestartGraceState(State):
     idled: float = 0.0  # 1: in that rest the common level was that of idle GPUs
     all_left_s: float = np.nan  # when most had left that rest
     at_most_s: float = 0.0  # for how long after that who rests on is given time
+    writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host moves data
+    wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to
 
 
 class RestartGrace(Stage):
     """Whose newest sample shows nothing, for it is given time to come back."""
 
     phases: Phases
+    baseline: BaselineState
     score: ScoreState
     state: RestartGraceState
 
@@ -80,7 +91,7 @@ class RestartGrace(Stage):
     def in_grace_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray:
         """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
         found_M = np.zeros(len(status.silent_M), dtype=bool)
-        for in_grace in (self._not_back_M, self._still_idle_M):
+        for in_grace in (self._not_back_M, self._still_idle_M, self._writes_M):
             given_M = in_grace(traits, scaled_KM, status, phase, time_s)
             if given_M is not None:
                 found_M |= given_M
@@ -129,6 +140,24 @@ class RestartGrace(Stage):
         with np.errstate(invalid="ignore"):
             usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
             return np.asarray(usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit))
+
+    def _writes_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
+        """Who rests while its host moves data as no other does, and as it never does in work."""
+        k = traits.host_traffic
+        if k is None:
+            return None
+        rests_M = ~status.silent_M & (np.nan_to_num(self.phases.rest_M(traits, scaled_KM)) > _N.half)
+        own_M = self.phases.state.common_K[k] + np.nan_to_num(self.baseline.baseline_KM[k])
+        with np.errstate(invalid="ignore"):
+            moves_M = (scaled_KM[k] - own_M > _N.busier) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
+        state = self.state
+        state.wrote_M = np.where(rests_M & moves_M, time_s, state.wrote_M)
+        ago_M = time_s - state.wrote_M
+        writes_M = rests_M & (ago_M <= max(_N.seen_s, _N.seen_intervals * status.interval_s))
+        # When it works again, what is smoothed of its rest is left for a while.
+        over_M = ~rests_M & (ago_M <= _N.echo_s)
+        state.writes_since_M = np.where(writes_M | over_M, np.fmin(state.writes_since_M, time_s), np.nan)
+        return np.asarray((writes_M | over_M) & (time_s - state.writes_since_M <= _N.moves_s))
 
     def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
