@@ -46,6 +46,7 @@ class RestartGraceNumbers:
     seen_s: float
     seen_intervals: float
     echo_s: float
+    few: float
     at_work: float
     confirm_s: float
     confirm_intervals: float
@@ -150,12 +151,14 @@ class RestartGrace(Stage):
         own_M = self.phases.state.common_K[k] + np.nan_to_num(self.baseline.baseline_KM[k])
         with np.errstate(invalid="ignore"):
             moves_M = (scaled_KM[k] - own_M > _N.busier) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
-        state = self.state
-        state.wrote_M = np.where(rests_M & moves_M, time_s, state.wrote_M)
+        moves_M &= rests_M
+        moves_M &= np.count_nonzero(moves_M) <= max(1.0, _N.few * len(moves_M))  # many at once write a checkpoint of all
+        state, seen_s = self.state, max(_N.seen_s, _N.seen_intervals * status.interval_s)
+        state.wrote_M = np.where(moves_M, time_s, state.wrote_M)
         ago_M = time_s - state.wrote_M
-        writes_M = rests_M & (ago_M <= max(_N.seen_s, _N.seen_intervals * status.interval_s))
+        writes_M = rests_M & (ago_M <= seen_s)
         # When it works again, what is smoothed of its rest is left for a while.
-        over_M = ~rests_M & (ago_M <= _N.echo_s)
+        over_M = ~rests_M & (ago_M <= _N.echo_s) & (state.wrote_M - state.writes_since_M >= seen_s)
         state.writes_since_M = np.where(writes_M | over_M, np.fmin(state.writes_since_M, time_s), np.nan)
         return np.asarray((writes_M | over_M) & (time_s - state.writes_since_M <= _N.moves_s))
 
