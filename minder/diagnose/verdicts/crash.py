@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from minder.edge.signals.exceptions import NOT_FINITE, ExceptionKind, classify_exception
+from minder.edge.signals.exceptions import SUM_NOT_FINITE, ExceptionKind, classify_exception
 from minder.model.evidence import Evidence, Failure, Signal, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
@@ -55,7 +55,7 @@ class _Failure:
     looks: str = ""
     step: int | None = None
     code_version: str = ""
-    of_numbers: bool = False  # it says that numbers are not finite
+    of_sum: bool = False  # it says that what may be a sum over all ranks is not finite
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ _SHARED = (
 
 def _is_shared(first: Sequence[_Failure]) -> bool:
     """Whether all ranks say of the same numbers that they are not finite: a sum into which one rank's own went, and does not show."""
-    return len(first) > 1 and all(item.of_numbers and item.kind == "program" for item in first)  # `_same_everywhere` has called it so
+    return len(first) > 1 and all(item.of_sum and item.kind == "program" for item in first)  # `_same_everywhere` has called it so
 
 
 _WHOSE = {
@@ -256,7 +256,7 @@ def _read_exception(signal: Signal, rank: str, version: str) -> _Failure:
     text = f"{rank}{type_name}: {signal.message}"[:300]
     return _Failure(
         signal.machine or "", signal.rank, signal.time_s, whose.kind, text, fingerprint, fingerprint or type_name,
-        step if isinstance(step, int) and step >= 0 else None, version, (whose.library, whose.code) == NOT_FINITE,
+        step if isinstance(step, int) and step >= 0 else None, version, (whose.library, whose.code) == SUM_NOT_FINITE,
     )  # fmt: skip
 
 

@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args
 
 from minder.model.errors import ConfigError
 
-__all__ = ["NOT_FINITE", "Disk", "ExceptionKind", "ExceptionRule", "Whose", "classify_exception", "hands_on", "load_exception_rules"]
+__all__ = ["SUM_NOT_FINITE", "Disk", "ExceptionKind", "ExceptionRule", "Whose", "classify_exception", "hands_on", "load_exception_rules"]
 
 ExceptionKind = Literal["machine", "program", "victim", "unknown"]
 Disk = Literal["local", "network"]
-NOT_FINITE = ("numeric", "not finite")  # library and code of the rows on numbers
+SUM_NOT_FINITE = ("numeric", "sum not finite")  # library and code of the row on numbers that may be a sum over all ranks
 _KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "quotes", "hands_on", "examples"}
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|\bOs \{ code: (\d+)")  # as Python and Rust write it
 _NAMED = re.compile(r"'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\"|\S*/\S*")  # paths and addresses
