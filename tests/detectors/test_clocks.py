@@ -32,7 +32,8 @@ class Site:
         found, every_M = [], np.ones(len(MACHINES), dtype=bool)
         for t, scaled_KM in enumerate(rows_TKM):
             row, ordered = Row(self._layout, gap_s * t, scaled_KM, every_M), Ordered(scaled_KM)
-            row.status = RowStatus(None, every_M, gap_s, gap_s, 0.0 * every_M, gap_s * every_M, ~every_M, False, 0.0 * scaled_KM, ~every_M)
+            heard = (None, every_M, gap_s, gap_s, 0.0 * every_M, gap_s * every_M)
+            row.status = RowStatus(*heard, ~every_M, False, 0.0 * scaled_KM, ~every_M, ~every_M)
             row.scaled_KM, row.center_K, row.distances = scaled_KM, ordered.median_K(), {"all": ordered.distance_KM()}
             self._activity.update(row)
             self.clocks.update(row)

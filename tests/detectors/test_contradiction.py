@@ -57,6 +57,18 @@ def test_an_exporter_of_gpus_that_writes_zeros_for_values_is_contradicted_by_the
     assert "gpu_power_draw_watts" in scores[-1].not_judged["m02"] and "nvlink_bandwidth" in scores[-1].not_judged["m02"]
 
 
+@pytest.mark.parametrize(("share", "slowed", "named"), [(0.5, False, False), (0.5, True, True), (0.7, False, True), (0.35, False, True)])
+def test_traffic_that_halves_while_nothing_is_slowed_is_counted_one_way(share: float, slowed: bool, named: bool) -> None:
+    """Steps that are as fast as ever move as many bytes; a slow link takes another share, or slows the others."""
+    values_TMK = _profiled(BEGAN + 70)
+    values_TMK[BEGAN:, 2, at("rdma_throughput_bytes_per_second")] *= share
+    if slowed:
+        values_TMK[BEGAN:, :, WORKS] *= 0.6
+    found, scores = watch(values_TMK, metrics=PROFILED)
+    assert {verdict.machines for verdict in found} == ({("m02",)} if named else set())
+    assert named or "rdma_throughput_bytes_per_second" in scores[-1].not_judged["m02"]
+
+
 def _profiled(rows: int) -> np.ndarray:
     values_TMK, others_TMK = healthy(rows), healthy(rows, seed=4)[:, :, [0, 0]]
     return np.concatenate([values_TMK, others_TMK * [0.5, 0.6]], axis=2)

@@ -48,6 +48,17 @@ def test_a_rack_that_falls_silent_as_the_job_stops_is_named() -> None:
     assert [(set(machines), kind) for machines, kind, _ in accused(values_TMK)] == [({f"m{m:02d}" for m in range(4, 8)}, "group")]
 
 
+def test_a_rack_that_falls_silent_as_gpus_that_wait_come_to_rest_is_named() -> None:
+    """They do not spin: the job looks as in an evaluation, but for the machines that are gone."""
+    values_TMK = np.concatenate([healthy(ROWS, machines=24), np.full((ROWS, 24, 1), 0.97)], axis=2)
+    values_TMK[:, :, -1] -= np.random.default_rng(4).uniform(0.0, 0.02, (ROWS, 24))
+    values_TMK[BEGAN:, 4:8] = np.nan
+    values_TMK[BEGAN + 4 :, :, WORKS] *= AT_REST
+    values_TMK[BEGAN + 4 :, :, -1] *= 0.02
+    found = watch(values_TMK, metrics=(*METRICS, "gpu_duty_cycle_ratio"))[0]
+    assert [(set(verdict.machines), verdict.kind) for verdict in found] == [({f"m{m:02d}" for m in range(4, 8)}, "group")]
+
+
 def test_a_rack_that_falls_silent_beside_a_job_that_goes_on_is_not_named() -> None:
     values_TMK = healthy(ROWS, machines=24)
     values_TMK[BEGAN:, 4:8] = np.nan

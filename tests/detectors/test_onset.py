@@ -28,9 +28,8 @@ def turned(
     phase = Phase(False, idle, 0.0, False, 1.0, NOW_S - stood_s, np.array([-1.0]), stalled=True)
     phase.since_move_s, phase.stands_since_s = since_move_s, NOW_S - stood_s
     nobody_M = np.zeros(2, dtype=bool)
-    status = RowStatus(
-        None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)), ~nobody_M & nobody_M
-    )
+    heard = (None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]))
+    status = RowStatus(*heard, nobody_M, False, np.zeros((1, 2)), nobody_M, nobody_M)
     return bool(onset.turned_odd(outliers, phase, status, NOW_S)[0])
 
 

@@ -89,3 +89,23 @@ def test_a_link_that_goes_down_again_and_again_is_paged(machines: list[int], nam
         values_TMK[row:, machines, DUTY] += 1.0
     found = said(values_TMK, (*METRICS, "link_downs_total"))
     assert [verdict.machines for verdict in found] == named and all(verdict.tier == "page" for verdict in found)
+
+
+@pytest.mark.parametrize(("rows", "paged"), [((60, 100), True), ((60,), False), ((60, 150), False)], ids=["twice", "once", "long ago"])
+def test_a_link_that_goes_down_twice_within_minutes_is_paged(rows: tuple[int, ...], paged: bool) -> None:
+    values_TMK = np.concatenate([healthy(ROWS), np.full((ROWS, 8, 1), 3.0)], axis=2)
+    for row in rows:
+        values_TMK[row:, 5, -1] += 1.0
+    found = said(values_TMK, (*METRICS, "link_downs_total"))
+    assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged
+    assert not paged or "2 times within ten minutes" in found[0].evidence[0].message
+
+
+@pytest.mark.parametrize(("others", "paged"), [((), True), ((2,), False)], ids=["alone", "beside another"])
+def test_gpus_that_are_slowed_for_seconds_again_and_again_are_paged(others: tuple[int, ...], paged: bool) -> None:
+    """Each time for too short a while to last."""
+    values_TMK = np.concatenate([healthy(ROWS), np.zeros((ROWS, 8, 1))], axis=2)
+    for row in FREEZES:
+        values_TMK[row : row + 2, [5, *others], -1] = 64.0
+    found = said(values_TMK, (*METRICS, "gpu_throttle_reasons"))
+    assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged

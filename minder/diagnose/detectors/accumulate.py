@@ -130,14 +130,16 @@ class Accumulating(Stage):
         """How clearly each machine leads; machines that were hit together lead together, alike, after a longer wait."""
         config, phase, status, total_M = self.config, row.phase, row.status, row.strength.total_M
         share_M = distinctness(total_M, None if phase.effect >= _N.felt or phase.idle else row.time_s - since_M)
-        if share_M.any() or phase.effect < _N.plainly_felt or phase.idle:
+        if share_M.any() or phase.effect < _N.plainly_felt:
             return share_M
-        group_M = hit_together(total_M, since_M, together_s(config.together_s, status.interval_s), status.silent_M)
+        spoken_M = np.where(status.silent_M, total_M, 0.0) if phase.idle else total_M  # a rest says nothing of work, and silence may of it
+        group_M = hit_together(spoken_M, since_M, together_s(config.together_s, status.interval_s), status.silent_M)
         plain = group_M.any() and (row.strength.reached_M | status.silent_M)[group_M].all()
         if plain and row.time_s - float(since_M[group_M].max()) > config.group_least_s:
             self.groups.in_group_M = np.maximum(self.groups.in_group_M, group_M)
             alike_M = total_M[group_M].min() / np.maximum(total_M, _N.least_rival)
-            return np.where(group_M, config.group_pace * alike_M**2, 0.0)
+            pace = config.group_pace / _N.idle if phase.idle else config.group_pace  # silence in a rest has waited for the rest to last
+            return np.where(group_M, pace * alike_M**2, 0.0)
         return share_M
 
 

@@ -9,7 +9,8 @@ What is read at one place fails together (`TraitTable.sources`): the profiling f
 confirm one another and are one word. While nothing is slowed, what is read at other places contradicts them: a GPU at a tenth of its
 activity does not draw the power that it drew, and a machine that sends a quarter per second while it computes as ever does not exist in
 a job whose machines wait for one another. Nor does one whose GPUs rest and that goes on to send what the others send, while none of them
-is slowed: then the whole of its GPUs' exporter is one word, against the network card's.
+is slowed: then the whole of its GPUs' exporter is one word, against the network card's. Traffic of which half is left while nothing is
+slowed is counted in one direction only: steps that are as fast as ever move as many bytes.
 K metrics, M machines, X machines that stand out.
 """
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.stage import Stage
@@ -44,10 +46,13 @@ class ContradictionNumbers:
     lasts_s: float
     reported_s: float
     standing_s: float
+    one_way: float
 
 
 _N = numbers("contradiction", ContradictionNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
+
+_HALF = float(np.log(2.0))
 
 
 @dataclass(slots=True)
@@ -59,23 +64,25 @@ class ContradictionState(State):
 class Contradiction(Stage):
     """Takes from `row.outliers` what all else of its machine contradicts."""
 
+    baseline: BaselineState
     state: ContradictionState
 
     def update(self, row: Row) -> None:
         found = row.outliers
-        says_nothing_KX = self.contradicted(row.traits, found.machines_X, (found.fallen_KX, found.smooth_KX), (row.phase, row.status.gap_s))
-        if len(found.machines_X):
+        x = found.machines_X
+        expected_KX = row.center_K[:, None] + self.baseline.baseline_KM[:, x]
+        apart = (found.fallen_KX, found.smooth_KX, expected_KX)
+        says_nothing_KX = self.contradicted(row.traits, x, apart, (row.phase, row.status.gap_s))
+        if len(x):
             found.counted_KX *= ~says_nothing_KX
 
-    def contradicted(
-        self, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, np.ndarray], when: tuple[Phase, float]
-    ) -> np.ndarray:
+    def contradicted(self, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, ...], when: tuple[Phase, float]) -> np.ndarray:
         """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
 
-        falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known). when: (the row's phase,
-        seconds since the last row).
+        falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known, and where their peers
+        and their past would have them). when: (the row's phase, seconds since the last row).
         """
-        fallen_KX, apart_KX = falls
+        fallen_KX, apart_KX, expected_KX = falls
         phase, gap_s = when
         if not len(x) and not self.state.contradicted:
             return fallen_KX
@@ -84,6 +91,10 @@ class Contradiction(Stage):
         ):  # there each kind of work stands, or goes on, by itself: what was broken before is still
             return np.asarray(self.state.contradicted_s_KM[:, x] >= _N.standing_s)
         found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _N.felt)
+        if fallen_KX.any():
+            one_way_KX = _one_way_KX(traits, fallen_KX, self.baseline.all_slow.smooth_KM[:, x], expected_KX)
+            # what was counted so before the job was slowed still is
+            found_KX |= one_way_KX & ((phase.effect < _N.felt) | (self.state.contradicted_s_KM[:, x] >= _N.lasts_s))
         if phase.effect >= _N.felt:  # a process that has halted leaves its GPU spinning
             found_KX &= ~traits.halts_K1
         self._follow(x, found_KX, gap_s)
@@ -136,6 +147,20 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
                 found_KX[k] |= alone_X
                 broken_X |= alone_X & ~traits.carries_K[k]
     return found_KX | _at_rest_KX(traits, apart_KX) if sources else found_KX
+
+
+def _one_way_KX(traits: TraitTable, fallen_KX: np.ndarray, slow_KX: np.ndarray, expected_KX: np.ndarray) -> np.ndarray:
+    """Mask (K, X): traffic that has halved, while what the machine computes goes on. Steps that are as fast as ever move as many bytes."""
+    found_KX = np.zeros(slow_KX.shape, dtype=bool)
+    for members, witnesses in traits.doing:
+        computes = [k for k in witnesses if not traits.carries_K[k]]
+        sum_X, count_X = _sum(slow_KX, computes)
+        carries = [k for k in members if traits.carries_K[k]]
+        with np.errstate(invalid="ignore"):
+            goes_on_X = (count_X >= _N.witnesses) & (sum_X / np.maximum(count_X, 1) > -_N.follows * _HALF)
+            half_KX = np.log(0.5 + 0.5 * traits.offset_K1[carries] * np.exp(-expected_KX[carries]))  # as far as a half is apart, scaled
+            found_KX[carries] = fallen_KX[carries] & (np.abs(slow_KX[carries] - half_KX) < _N.one_way) & goes_on_X
+    return found_KX
 
 
 def _at_rest_KX(traits: TraitTable, apart_KX: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsetState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import PresenceState
-from minder.diagnose.detectors.recurrence import RecurrenceState
+from minder.diagnose.detectors.recurrence import RecurrenceState, often
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
@@ -45,6 +45,8 @@ class ExplainNumbers:
 
 
 _N = numbers("explain", ExplainNumbers)
+
+_SILENT, _FROZEN, _GONE = "silent", "its gauges have stood to the digit", "its GPUs have not been read"
 
 
 class Explaining(Stage):
@@ -77,8 +79,10 @@ class Explaining(Stage):
             since[name] = started_s if started_s == started_s else row.time_s
             place = np.flatnonzero(row.outliers.machines_X == m)
             shown = self._metrics(row, int(place[0]), since[name]) if len(place) else ()
-            if row.status.silent_M[m] and not (row.status.frozen_M[m] and len(families_of(shown)) >= _N.several):
-                evidence[name] = _silence(name, since[name], row.status.silence_M[m], frozen=bool(row.status.frozen_M[m]))
+            half_silent = row.status.frozen_M[m] or row.status.gone_M[m]
+            if row.status.silent_M[m] and not (half_silent and len(families_of(shown)) >= _N.several):
+                what = _FROZEN if row.status.frozen_M[m] else _GONE if row.status.gone_M[m] else _SILENT
+                evidence[name] = _silence(name, since[name], row.status.silence_M[m], what)
                 cause[name] = "absence"
             else:
                 spoken = self._returned(row, m, since[name]) or shown or self._shared(row, m, since[name])
@@ -138,8 +142,9 @@ class Explaining(Stage):
         """Of a machine at which the same sign has come back: that sign. Each was short, and what the newest row shows besides is chance."""
         if not self.recurrence.returned_M[m] or self.recurrence.sign_k_M[m] != self.recurrence.sign_k_M[m]:
             return ()
-        metric, often = row.traits.metrics[int(self.recurrence.sign_k_M[m])], float(self.recurrence.recurrences_M[m])
-        message = f"again and again, at this machine only: {max(3, round(often))} times within ten minutes"
+        metric = row.traits.metrics[int(self.recurrence.sign_k_M[m])]
+        times = often(metric, float(self.recurrence.recurrences_M[m]))
+        message = f"again and again, at this machine only: {times} times within ten minutes"
         return (Evidence("telemetry", row.layout.machines[m], message, metric, None, None, None, since_s),)
 
     def _shared(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:
@@ -162,8 +167,7 @@ class Explaining(Stage):
         return "stall" if float(own_K[reported_K].min()) < _N.stall else "slowdown"
 
 
-def _silence(machine: str, since_s: float, silence_s: float, frozen: bool) -> tuple[Evidence, ...]:
-    what = "its gauges have stood to the digit" if frozen else "silent"
+def _silence(machine: str, since_s: float, silence_s: float, what: str) -> tuple[Evidence, ...]:
     message = f"{what} for {silence_s:.0f} s while the training of its peers has changed"
     return (Evidence("telemetry", machine, message, None, None, None, None, since_s),)
 

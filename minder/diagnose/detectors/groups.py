@@ -3,10 +3,10 @@
 Members of a group hide one another where machines are compared one by one: each contests the other's lead, and in a stage that fails
 as a whole none differs from its peers. Two ways to see them:
 
-- `cause_group`: a cause of slowness (a clock rate that fell, congestion or errors that rose, a link's width) of several machines, apart
-  from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others are alike, one machine
-  far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the
-  comparison with its peers shows it.
+- `cause_group`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
+  several machines, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others
+  are alike, one machine far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been
+  otherwise, and only the comparison with its peers shows it.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.
@@ -107,7 +107,7 @@ class CauseGroups(Stage):
 
     def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
         """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
-        side = 1.0 if traits.congestion_K[k] else -1.0
+        side = 1.0 if traits.rises_K[k] else -1.0
         unit_M, reach = self.baseline.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
         with np.errstate(invalid="ignore"):
             slow_M = side * self.baseline.all_slow.smooth_KM[k]
@@ -123,9 +123,10 @@ class CauseGroups(Stage):
 
     def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
         """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
-        included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell."""
+        included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell. A reason to clock
+        lower that has always stood costs what its clock shows, or nothing."""
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
-        if traits.congestion_K[k] and not traits.errs_K[k]:
+        if traits.rises_K[k] and not traits.errs_K[k]:
             return found_M
         place_M = self.baseline.all_quick.smooth_KM[k] + self.baseline.baseline_KM[k]
         worse_M = place_M if traits.errs_K[k] else -place_M

@@ -29,6 +29,8 @@ class OutliersNumbers:
     """Section [outliers] of detector.toml: what each number is stands there."""
 
     large: int
+    scattered: float
+    fewest: int
     confirms: float
     returned: float
     own: float
@@ -85,7 +87,7 @@ class Outliers:
 
     smooth_KX: how far from all others, smoothed quickly, scaled; own_KX: the same from the yardstick that counts; stayed_KX: its peers
     moved, and it did not; fallen_KX: what it does has plainly fallen; unfelt_K1: more of it is no fault now; congested_K: job-wide
-    congestion."""
+    congestion; anew_K1: what machines do, where in some metric more of them stand out than one fault moves."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -100,6 +102,7 @@ class Outliers:
     fallen_KX: np.ndarray
     unfelt_K1: np.ndarray
     congested_K: np.ndarray
+    anew_K1: np.ndarray | None = None
 
     @classmethod
     def none(cls, metrics: int) -> Outliers:
@@ -118,8 +121,12 @@ class Outliers:
 
     def harm_X(self, phase: Phase) -> np.ndarray:
         """(X,): 0..1, how much the training is slowed for a reason that may be this machine. A machine without a plain change of its
-        own is not the reason during job-wide congestion, nor where work and traffic have only become more."""
-        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.congested else phase.harm))
+        own is not the reason during job-wide congestion, nor where work and traffic have only become more, nor for what it does where many
+        differ anew."""
+        harm_X = np.full(len(self.reached_X), 0.0 if self.congested else phase.harm)
+        if self.anew_K1 is not None:
+            harm_X *= (self.counted_KX * ~self.anew_K1 > 0.0).any(axis=0)
+        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, harm_X))
 
 
 class FindingOutliers(Stage):
@@ -144,13 +151,15 @@ class FindingOutliers(Stage):
         known_KX = ~np.isnan(distances["all"][:, x])
         smooth_KX = baseline.all_quick.smooth_KM[:, x]
         own_KX, slow_KX, newest_KX = _apart(baseline, distances, x, large_X)
+        newest_KX = self._within_ends(row, x, newest_KX)
         confirmed_KX = newest_KX * np.sign(own_KX) > _N.confirms * np.abs(own_KX)
         lasts_KX = own_KX * np.sign(slow_KX) > _N.lasts * np.abs(slow_KX)
         if row.time_s - self.phases.state.moving_since_s <= _CLOCKS.off_s:  # what the slow pace shows is of before the common move
             lasts_KX &= confirmed_KX
         support_KX = _support(newest_KX, slow_KX)
         congested_K = self.phases.risen_congestion_K(traits, phase)
-        which = (x, known_KX, large_X, congested_K, traits.congestion_K)
+        scattered_K = self._scattered_K(row, x)
+        which = (x, known_KX, large_X, congested_K | scattered_K, traits.congestion_K)
         quick_KX = np.where(confirmed_KX, _agreed(baseline, "quick", which, distances, phase), 0.0)
         slow_KX = np.where(lasts_KX, _agreed(baseline, "slow", which, distances, phase), 0.0)
         echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
@@ -176,7 +185,25 @@ class FindingOutliers(Stage):
         fallen_KX = traits.does_K1 & (z_KX < 0.0) & (counted_KX > 0.0) & (moved_KX < -traits.reach_K1) & ~stayed_KX
         reached_X = np.zeros(len(x), dtype=bool)
         said = (x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, support_KX)
-        return Outliers(*said, smooth_KX, own_KX, stayed_KX, fallen_KX, unfelt_K1, congested_K)
+        return Outliers(
+            *said, smooth_KX, own_KX, stayed_KX, fallen_KX, unfelt_K1, congested_K, traits.does_K1 if scattered_K.any() else None
+        )
+
+    def _scattered_K(self, row: Row, x: np.ndarray) -> np.ndarray:
+        """Mask (K,): more machines stand out in this metric than one fault moves, while the training is slowed: they differ as they never
+        did, and by how much is seen now, not by what is usual."""
+        most = max(_N.scattered * len(row.layout.machines), _N.fewest - 1)
+        if row.phase.effect < _N.harms or len(x) <= most:
+            return np.zeros(len(row.raw_KM), dtype=bool)
+        least, of = row.layout.start_z - self.config.eager_z, self.baseline.state
+        out_KX = np.abs(of.all_quick.smooth_KM[:, x]) > np.float32(least) * of.all_quick.unit_KM[:, x]
+        return np.asarray(np.count_nonzero(out_KX, axis=1) > most)
+
+    def _within_ends(self, row: Row, x: np.ndarray, newest_KX: np.ndarray) -> np.ndarray:
+        """(K, X): no farther from what is expected than the gauge goes: one that stands at its end cannot follow its peers beyond it."""
+        traits = row.traits
+        place_KX = row.scaled_KM[:, x] + self.baseline.state.baseline_KM[:, x]
+        return np.asarray(np.clip(newest_KX, np.minimum(place_KX - traits.last_K1, 0.0), np.maximum(place_KX - traits.first_K1, 0.0)))
 
 
 class Changed(Stage):
@@ -228,15 +255,15 @@ def _agreed(
 ) -> np.ndarray:
     """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
     counts, but for congestion, which no stage has more of than another: a single noisy neighbour would hide it; a large stage is
-    yardstick enough. During job-wide congestion, machines differ as they never do else: it is measured in that."""
-    x, known_KX, large_X, congested_K, congestion_K = which
+    yardstick enough. Where machines differ as they never do else, as during job-wide congestion, it is measured in that."""
+    x, known_KX, large_X, differ_K, congestion_K = which
     of_all = baseline.all_quick if pace == "quick" else baseline.all_slow
-    z_KX = deviation_KX(of_all, x, known_KX, phase.shift_K, apart_K(of_all, congested_K))
+    z_KX = deviation_KX(of_all, x, known_KX, phase.shift_K, apart_K(of_all, differ_K))
     if "stage" not in distances:
         return z_KX
     peers_KX = ~np.isnan(distances["stage"][:, x])
     of_stage = baseline.stage_quick if pace == "quick" else baseline.stage_slow
-    stage_KX = deviation_KX(of_stage, x, peers_KX, phase.shift_K, apart_K(of_stage, congested_K))
+    stage_KX = deviation_KX(of_stage, x, peers_KX, phase.shift_K, apart_K(of_stage, differ_K))
     nearer_KX = np.where(np.abs(z_KX) < np.abs(stage_KX), z_KX, stage_KX)
     both_KX = np.where(np.sign(z_KX) == np.sign(stage_KX), nearer_KX, 0.0)
     both_KX[congestion_K] = z_KX[congestion_K]

@@ -70,6 +70,7 @@ class PresenceState(State):
     interval_M: np.ndarray = per("M", np.nan)  # usual time between news
     usual_s: float = np.nan  # the median machine's
     moved_M: np.ndarray = per("M", np.nan)  # time of the last row in which anything of what its GPUs do changed
+    read_M: np.ndarray = per("M", np.nan)  # time of the last row with any reading of its GPUs
 
 
 class Presence(Stage):
@@ -121,9 +122,12 @@ class Presence(Stage):
         silent_M = silence_M > max(_N.silent_intervals * interval_s, _N.silent_s)
         frozen_s_M = self._frozen_s_M(traits, time_s, (raw_KM, has_KM, same_KM), (gap_s, interval_s))
         frozen_M = (frozen_s_M > 0.0) & ~silent_M
-        silence_M, silent_M = np.where(frozen_M, frozen_s_M, silence_M), silent_M | frozen_M
+        gone_s_M = self._gone_s_M(traits, time_s, has_KM, (gap_s, interval_s))
+        gone_M = (gone_s_M > 0.0) & ~silent_M
+        silence_M = np.where(frozen_M, frozen_s_M, np.where(gone_M, gone_s_M, silence_M))
+        silent_M |= frozen_M | gone_M
         outage = bool(np.count_nonzero(silent_M) > max(1.0, _N.outage * len(silent_M)))
-        return RowStatus(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M)
+        return RowStatus(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM, frozen_M, gone_M)
 
     def _frozen_s_M(
         self, traits: TraitTable, time_s: float, row: tuple[np.ndarray, np.ndarray | None, np.ndarray], paces: tuple[float, float]
@@ -143,16 +147,37 @@ class Presence(Stage):
         stands_s_M = time_s - self.state.moved_M
         if not stands_s_M.max(initial=0.0) > _N.frozen_s:
             return none_M
-        rows_X = self.state.values_K[does_X] / np.maximum(self.state.changes_K[does_X], 1e-9)
-        known_X = self.state.values_K[does_X] > _N.enough
-        if not known_X.any():
-            return none_M
-        usual_s = max(paces[1], paces[0] * float(rows_X[known_X].min()))  # GPUs may have a slower exporter of their own
+        usual_s = self._gauges_come_s(does_X, paces)
         frozen_M = (stands_s_M > max(_N.frozen_s, _N.frozen_intervals * usual_s)) & (there_XM.sum(axis=0) >= _N.freezes)
         if not 0 < np.count_nonzero(frozen_M) <= max(1.0, _N.few * len(frozen_M)):
             return none_M
         lifelike_M = (there_XM & ~self._natural(traits, raw_KM)[does_X]).sum(axis=0) >= _N.freezes  # an idle machine stands at zeros
         return np.where(frozen_M & lifelike_M, stands_s_M, 0.0)
+
+    def _gone_s_M(self, traits: TraitTable, time_s: float, has_KM: np.ndarray | None, paces: tuple[float, float]) -> np.ndarray:
+        """(M,): seconds for which nothing of a machine's GPUs has been read, though it was before and is of nearly all others; else 0.
+
+        has_KM: which values are there, None if all are. paces: as for `_frozen_s_M`.
+        """
+        none_M, of_gpus_K = np.zeros(len(self.state.read_M)), traits.of_gpus_K
+        if has_KM is None or not of_gpus_K.any():
+            self.state.read_M = np.full_like(self.state.read_M, time_s if of_gpus_K.any() else np.nan)
+            return none_M
+        self.state.read_M = np.where(has_KM[of_gpus_K].any(axis=0), time_s, self.state.read_M)
+        gone_s_M = time_s - self.state.read_M
+        with np.errstate(invalid="ignore"):
+            if not (gone_s_M > _N.frozen_s).any():
+                return none_M
+            gone_M = gone_s_M > max(_N.frozen_s, _N.frozen_intervals * self._gauges_come_s(np.flatnonzero(traits.gauges_K), paces))
+        if not 0 < np.count_nonzero(gone_M) <= max(1.0, _N.few * len(gone_M)):
+            return none_M
+        return np.where(gone_M, gone_s_M, 0.0)
+
+    def _gauges_come_s(self, does_X: np.ndarray, paces: tuple[float, float]) -> float:
+        """How often the GPUs' gauges are read: they may have a slower exporter of their own. inf while that is not known."""
+        rows_X = self.state.values_K[does_X] / np.maximum(self.state.changes_K[does_X], 1e-9)
+        known_X = self.state.values_K[does_X] > _N.enough
+        return max(paces[1], paces[0] * float(rows_X[known_X].min())) if known_X.any() else np.inf
 
     def seconds_since_update(self, status: RowStatus, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:
         """(X,): seconds since what speaks of a machine last spoke; 0 if nothing of it is new in this row, NaN if it comes with every row.
@@ -240,8 +265,9 @@ class RowStatus:
     """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
     interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain, or all that its
-    GPUs do has frozen to the digit while that of the others moves.
+    GPUs do has frozen to the digit, or is read no more, while that of the others moves.
     stood_KM: rows for which each value had stood before this one. frozen_M: silent in that way: its samples come, and say nothing.
+    gone_M: silent in another: its host is heard, and its GPUs are read no more.
     """
 
     usable_KM: np.ndarray | None
@@ -254,6 +280,7 @@ class RowStatus:
     outage: bool  # so many are silent that it is the monitoring
     stood_KM: np.ndarray
     frozen_M: np.ndarray
+    gone_M: np.ndarray
 
 
 def _is_whole(traits: TraitTable, raw_KM: np.ndarray) -> bool:

@@ -1,14 +1,15 @@
 """A sign of trouble that comes back: short each time, always at the same machine, and at hardly any other.
 
 A link that goes down and up, a process that freezes for seconds: each time the job waits for a moment, the common level is on its way, and
-evidence that must last never gathers. Once is chance, three times within ten minutes at the same machine is not. Two signs are plain
+evidence that must last never gathers. Once is chance, three times within ten minutes at the same machine is not. Three signs are plain
 enough to be counted one by one:
 
 - it rests while all others spin, and wait for it. Where all have rested within two minutes this says nothing: a checkpoint is written
   on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them. A
   rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted;
-- a link of it, and of no other machine, goes down. Bursts of errors are no such sign: dirty links that no job feels have them from the
-  first day on.
+- a link of it, and of no other machine, goes down: twice is enough. Bursts of errors are no such sign: dirty links that no job feels have
+  them from the first day on;
+- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
 
 What comes back at many machines is how the job works. K metrics, M machines.
 """
@@ -25,12 +26,12 @@ from minder.diagnose.detectors.phases import Phase, PhaseState
 from minder.diagnose.detectors.presence import PresenceState, RowStatus
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import SPINNING, TraitTable
+from minder.diagnose.detectors.traits import SPINNING, TraitTable, any_bit
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["Recurrence", "RecurrenceState"]
+__all__ = ["Recurrence", "RecurrenceState", "often"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class RecurrenceNumbers:
     lag_rows: float
     felt: float
     few: float
+    downs: float
     share: float
     second: float
     forgotten: float
@@ -56,6 +58,7 @@ class RecurrenceNumbers:
 _N = numbers("recurrence", RecurrenceNumbers)
 
 _DOWNS = "link_downs_total"
+_REASONS = "gpu_throttle_reasons"
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class RecurrenceState(State):
     worked_M: np.ndarray = per("M", 1.0)  # 1: it has worked as it usually does since its last rest that was counted
     returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
     downs_M: np.ndarray = per("M", np.nan)  # how often its links have been down by the last row
+    slowed_M: np.ndarray = per("M", np.nan)  # 1: in the last row its GPUs said that they are slowed, 0: they did not
     all_rested_s: float = -np.inf
     all_rest_rows: float = 0.0
 
@@ -88,7 +92,8 @@ class Recurrence(Stage):
     def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
         """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
         again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
-        for is_rest, (k, shows_M) in ((True, self._rests(traits, scaled_KM, phase, time_s)), (False, self._fails(traits))):
+        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits))
+        for is_rest, weight, (k, shows_M) in zip((True, False, False), (1.0, _N.downs, 1.0), signs, strict=True):
             if shows_M is None or status.outage:
                 continue
             x = np.flatnonzero(shows_M & ~status.silent_M)
@@ -96,7 +101,7 @@ class Recurrence(Stage):
             if is_rest:
                 is_another_x &= self.state.worked_M[x] > 0.0
                 self.state.worked_M[x] = 0.0
-            self.state.recurrences_M[x] += is_another_x
+            self.state.recurrences_M[x] += is_another_x * weight
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
         recurrences_M = self.state.recurrences_M
         if recurrences_M.any():
@@ -149,3 +154,19 @@ class Recurrence(Stage):
             if climbs_M.any():
                 return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
         return -1, None
+
+    def _slows(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of the one machine whose GPUs say again that they are slowed, while those of no other do)."""
+        k = traits.place.get(_REASONS)
+        if k is not None:
+            slowed_M = any_bit(self.presence.last_KM[k], np.int64(traits.offset_K1[k, 0])) > 0.0
+            again_M = slowed_M & (self.state.slowed_M == 0.0)
+            self.state.slowed_M = slowed_M.astype(np.float64)
+            if again_M.any():
+                return k, again_M if np.count_nonzero(slowed_M) == 1 else None
+        return -1, None
+
+
+def often(metric: str, recurrences: float) -> int:
+    """How many times a sign has come back, of as many as are not forgotten yet."""
+    return max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))

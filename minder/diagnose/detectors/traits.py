@@ -16,7 +16,20 @@ from minder.model.errors import ConfigError
 from minder.model.metrics import find_metric
 from minder.model.telemetry import Window
 
-__all__ = ["CAUSING", "FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "Trait", "TraitTable", "TraitsNumbers", "trait_of", "with_devices"]
+__all__ = [
+    "CAUSING",
+    "FAMILIES",
+    "HIGH",
+    "LOW",
+    "REACHING",
+    "SPINNING",
+    "Trait",
+    "TraitTable",
+    "TraitsNumbers",
+    "any_bit",
+    "trait_of",
+    "with_devices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,8 @@ CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a 
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """scale "log": log(value + offset), so that a standing difference is a factor; "linear": value / offset.
+    """scale "log": log(value + offset), so that a standing difference is a factor; "linear": value / offset; "bits": 1 where any bit of
+    offset is set, else 0: a mean of masks is no mask, and sets none.
 
     floor: the smallest noise believed, in scaled units. weight: what a full deviation of this metric counts, 1 for a metric
     that only moves if the training does. activity: falls or rises with the training step on every machine. falls: only a fall is a
@@ -89,7 +103,9 @@ class TraitTable:
         self.metrics = tuple(metrics)
         self.place = {name: k for k, name in enumerate(self.metrics)}
         self.is_log_K1 = np.array([[t.scale == "log"] for t in traits], dtype=bool).reshape(-1, 1)
-        self._linear_runs = _runs(~self.is_log_K1[:, 0])
+        self._linear_runs = _runs(np.array([t.scale == "linear" for t in traits], dtype=bool))
+        self._bits = [(k, np.int64(t.offset)) for k, t in enumerate(traits) if t.scale == "bits"]
+        self.bits_K = np.array([t.scale == "bits" for t in traits], dtype=bool)
         self.offset_K1 = self._column([t.offset for t in traits])
         self.floor_K1 = self._column([t.floor for t in traits])
         self.weight_K1 = self._column([t.weight for t in traits])
@@ -98,6 +114,7 @@ class TraitTable:
             [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
         )
         self.gauges_K = self.activity_K & np.array([name != _BETWEEN for name in metrics], dtype=bool)  # of the GPUs' own exporter
+        self.of_gpus_K = np.array([name.startswith(_OF_GPUS) for name in metrics], dtype=bool)  # all that it reads
         self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
         self.compute_K = self.activity_K & ~self.links_K & np.array([name not in SPINNING for name in metrics], dtype=bool)
         self.works_K1 = np.array(
@@ -105,6 +122,7 @@ class TraitTable:
             dtype=bool,
         ).reshape(-1, 1)
         self.congestion_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
+        self.rises_K = self.congestion_K | self.bits_K  # of causes of slowness: more of it is worse, of the others less
         self.errs_K = np.array([name.startswith("link_errors") for name in metrics], dtype=bool)
         self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
         self.does_K1 = np.array([[t.activity or name == "cpu_usage_ratio"] for t, name in zip(traits, metrics, strict=True)]).reshape(-1, 1)
@@ -130,7 +148,15 @@ class TraitTable:
         self.least_K1 = np.where(
             [[m is not None and m.low > 0.0] for m in bounds], self._column([m.low if m else 0.0 for m in bounds]), -self.limit_K1
         )
+        self.first_K1, self.last_K1 = self._ends()
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
+
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Two (K, 1): the least and the most that a gauge can show, scaled. No less than nothing, and no more than all of a ratio."""
+        plain = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in self.metrics]
+        last_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in plain])
+        log_K1 = np.log(last_K1 + self.offset_K1)
+        return np.where(self.is_log_K1, np.log(self.offset_K1), 0.0), np.where(self.is_log_K1, log_K1, last_K1 / self.offset_K1)
 
     def _between(self) -> np.ndarray:
         """Mask (K,): traffic between machines, which the network card counts and not the GPU."""
@@ -166,17 +192,33 @@ class TraitTable:
             np.log(scaled_KM, out=scaled_KM)
             for run in self._linear_runs:
                 np.divide(values_KM[run], self.offset_K1[run], out=scaled_KM[run])
+            for k, bits in self._bits:
+                scaled_KM[k] = any_bit(values_KM[k], bits)
         return np.asarray(scaled_KM)
 
     def unscale(self, k: int, value: float) -> float:
         """One scaled value of metric k back in its base unit."""
         if self.is_log_K1[k, 0]:
             return float(np.exp(min(value, 80.0)) - self.offset_K1[k, 0])
+        if self.bits_K[k]:
+            return 0.0
         return float(value * self.offset_K1[k, 0])
 
     @staticmethod
     def _column(values: list[float]) -> np.ndarray:
         return np.array(values, dtype=np.float32).reshape(-1, 1)
+
+
+def any_bit(values_M: np.ndarray, bits: np.int64) -> np.ndarray:
+    """(M,): 1 where any of these bits is set, 0 where none is, NaN where nothing is known.
+
+    >>> any_bit(np.array([0.0, 4.0, 68.0, 8.5, np.nan]), np.int64(232))
+    array([ 0.,  0.,  1.,  0., nan])
+    """
+    known_M = np.isfinite(values_M)
+    whole_M = np.where(known_M, values_M, 0.0).astype(np.int64)
+    is_set_M = ((whole_M & bits) != 0) & (whole_M == values_M)
+    return np.where(known_M, is_set_M, np.nan)
 
 
 def _suffix(name: str) -> str:
