@@ -91,14 +91,19 @@ def test_a_link_that_goes_down_again_and_again_is_paged(machines: list[int], nam
     assert [verdict.machines for verdict in found] == named and all(verdict.tier == "page" for verdict in found)
 
 
-@pytest.mark.parametrize(("rows", "paged"), [((60, 100), True), ((60,), False), ((60, 150), False)], ids=["twice", "once", "long ago"])
-def test_a_link_that_goes_down_twice_within_minutes_is_paged(rows: tuple[int, ...], paged: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "felt", "paged"),
+    [((60, 100), True, True), ((60,), True, False), ((60, 150), True, False), ((60, 100), False, False), ((60, 90, 120), False, True)],
+    ids=["twice", "once", "long ago", "twice, a spare link", "three times, not felt"],
+)
+def test_a_link_that_goes_down_twice_within_minutes_while_the_job_waits_is_paged(rows: tuple[int, ...], felt: bool, paged: bool) -> None:
     values_TMK = np.concatenate([healthy(ROWS), np.full((ROWS, 8, 1), 3.0)], axis=2)
     for row in rows:
         values_TMK[row:, 5, -1] += 1.0
+        values_TMK[row - 1, :, :-1] *= 0.6 if felt else 1.0
     found = said(values_TMK, (*METRICS, "link_downs_total"))
     assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged
-    assert not paged or "2 times within ten minutes" in found[0].evidence[0].message
+    assert not (paged and felt) or "2 times within ten minutes" in found[0].evidence[0].message
 
 
 @pytest.mark.parametrize(("others", "paged"), [((), True), ((2,), False)], ids=["alone", "beside another"])
@@ -109,3 +114,21 @@ def test_gpus_that_are_slowed_for_seconds_again_and_again_are_paged(others: tupl
         values_TMK[row : row + 2, [5, *others], -1] = 64.0
     found = said(values_TMK, (*METRICS, "gpu_throttle_reasons"))
     assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged
+
+
+@pytest.mark.parametrize(
+    ("counts", "machines", "paged"),
+    [((0.0, 2.0), (5,), True), ((3.0, 3.0), (5,), False), ((0.0, 2.0), tuple(range(8)), False)],
+    ids=["a new one", "old ones", "of all"],
+)
+def test_a_new_uncorrectable_error_of_one_machine_is_paged_at_once(
+    counts: tuple[float, float], machines: tuple[int, ...], paged: bool
+) -> None:
+    """Old counts, also those that an exporter shows again after zeros, and counts that rise everywhere name no machine."""
+    values_TMK = np.concatenate([healthy(ROWS), np.zeros((ROWS, 8, 1))], axis=2)
+    values_TMK[:, list(machines), -1] = counts[0]
+    values_TMK[80:100, list(machines), -1] = 0.0
+    values_TMK[100:, list(machines), -1] = counts[1]
+    found = said(values_TMK, (*METRICS, "gpu_ecc_uncorrectable_total"))
+    assert [(verdict.machines, verdict.tier) for verdict in found][:1] == [(("m05",), "page")] * paged
+    assert not paged or "uncorrectable error" in found[0].evidence[0].message

@@ -7,9 +7,11 @@ enough to be counted one by one:
 - it rests while all others spin, and wait for it. Where all have rested within two minutes this says nothing: a checkpoint is written
   on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them. A
   rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted;
-- a link of it, and of no other machine, goes down: twice is enough. Bursts of errors are no such sign: dirty links that no job feels have
-  them from the first day on;
-- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
+- a link of it, and of no other machine, goes down: twice is enough where the job was seen to wait about then, three times where it was
+  not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no job feels have them from the first
+  day on;
+- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do;
+- its GPUs count an uncorrectable error of their memory more than ever before, and those of no other machine do: once is enough.
 
 What comes back at many machines is how the job works. K metrics, M machines.
 """
@@ -31,7 +33,7 @@ from minder.diagnose.detectors.traits import SPINNING, TraitTable, any_bit
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["Recurrence", "RecurrenceState", "often"]
+__all__ = ["Recurrence", "RecurrenceState", "how_often"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class RecurrenceNumbers:
     felt: float
     few: float
     downs: float
+    broken: float
+    felt_s: float
+    felt_intervals: float
     share: float
     second: float
     forgotten: float
@@ -59,6 +64,7 @@ _N = numbers("recurrence", RecurrenceNumbers)
 
 _DOWNS = "link_downs_total"
 _REASONS = "gpu_throttle_reasons"
+_ERRORS = "gpu_ecc_uncorrectable_total"
 
 
 @dataclass(slots=True)
@@ -69,7 +75,9 @@ class RecurrenceState(State):
     worked_M: np.ndarray = per("M", 1.0)  # 1: it has worked as it usually does since its last rest that was counted
     returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
     downs_M: np.ndarray = per("M", np.nan)  # how often its links have been down by the last row
+    errors_M: np.ndarray = per("M", np.nan)  # the most uncorrectable errors that its GPUs have counted
     slowed_M: np.ndarray = per("M", np.nan)  # 1: in the last row its GPUs said that they are slowed, 0: they did not
+    felt_s: float = -np.inf  # when the job was last seen to wait
     all_rested_s: float = -np.inf
     all_rest_rows: float = 0.0
 
@@ -92,8 +100,12 @@ class Recurrence(Stage):
     def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
         """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
         again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
-        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits))
-        for is_rest, weight, (k, shows_M) in zip((True, False, False), (1.0, _N.downs, 1.0), signs, strict=True):
+        if self._is_felt(traits):
+            self.state.felt_s = time_s
+        waited = time_s - self.state.felt_s <= max(_N.felt_s, _N.felt_intervals * status.interval_s)
+        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits), self._breaks(traits))
+        weights = (1.0, _N.downs if waited else 1.0, 1.0, _N.broken)
+        for is_rest, weight, (k, shows_M) in zip((True, False, False, False), weights, signs, strict=True):
             if shows_M is None or status.outage:
                 continue
             x = np.flatnonzero(shows_M & ~status.silent_M)
@@ -140,9 +152,13 @@ class Recurrence(Stage):
             rests_M = self.phases.common_K[k] - scaled_KM[k] > _N.rests
             if not rests_M.any() or np.count_nonzero(rests_M) > max(1.0, _N.few * len(rests_M)):
                 return k, None
-            does_K = traits.works_K1[:, 0] & traits.activity_K
-            felt = (self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any()
-        return k, rests_M if felt else None
+        return k, rests_M if self._is_felt(traits) else None
+
+    def _is_felt(self, traits: TraitTable) -> bool:
+        """Whether something that the GPUs do, or send, has fallen for all."""
+        does_K = traits.works_K1[:, 0] & traits.activity_K
+        with np.errstate(invalid="ignore"):
+            return bool((self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any())
 
     def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
         """(metric, mask (M,) of the one machine of which a link went down)."""
@@ -151,6 +167,18 @@ class Recurrence(Stage):
             downs_M, before_M = self.presence.last_KM[k].astype(np.float64), self.state.downs_M
             self.state.downs_M = np.where(np.isnan(downs_M), before_M, downs_M)
             climbs_M = downs_M > before_M
+            if climbs_M.any():
+                return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
+        return -1, None
+
+    def _breaks(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of the one machine whose GPUs count more uncorrectable errors than ever before). An exporter that shows 0 for
+        a while and then its count again shows no new error."""
+        k = traits.place.get(_ERRORS)
+        if k is not None:
+            errors_M, most_M = self.presence.last_KM[k].astype(np.float64), self.state.errors_M
+            self.state.errors_M = np.fmax(errors_M, most_M)
+            climbs_M = errors_M > most_M
             if climbs_M.any():
                 return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
         return -1, None
@@ -167,6 +195,9 @@ class Recurrence(Stage):
         return -1, None
 
 
-def often(metric: str, recurrences: float) -> int:
-    """How many times a sign has come back, of as many as are not forgotten yet."""
-    return max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
+def how_often(metric: str, recurrences: float) -> str:
+    """How many times a sign has come back, of as many as are not forgotten yet, in words."""
+    if metric == _ERRORS:
+        return "an uncorrectable error of a GPU's memory, at this machine only"
+    times = max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
+    return f"again and again, at this machine only: {times} times within ten minutes"
