@@ -75,7 +75,9 @@ def test_an_exception_of_every_rank_is_the_jobs_own_and_evicts_nobody(tmp_path: 
     assert played.comparison.equal, played.comparison.detail
 
 
-@pytest.mark.parametrize("fault", ["none", "agent-lost"])
+@pytest.mark.parametrize(
+    "fault", ["none", "agent-lost", *(pytest.param(fault, marks=pytest.mark.release) for fault in ("slow-disk", "slow-store"))]
+)
 def test_a_healthy_job_is_left_alone(fault: str, tmp_path: Path) -> None:
     played = run(fault, tmp_path)
     assert played.outcome.wrong == ()

@@ -18,7 +18,7 @@ from minder.record.incidents import Ledger
 from minder.simulate.demo.named_prometheus import NamedPrometheus
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.prometheus import LabPrometheus, find_prometheus
-from minder.simulate.lab.faults import InjectionRecord, check_fault, inject
+from minder.simulate.lab.faults import Fault, InjectionRecord, check_fault, inject
 from minder.simulate.lab.lab import Lab
 from minder.simulate.lab.machine import LabMachine
 from minder.wire.machine_tokens import give_token
@@ -122,7 +122,9 @@ class Stage:
         return None if self._controller is None else self._controller.poll()
 
     def inject(self, kind: str, machine_index: int) -> InjectionRecord:
-        self.injected = inject(self.lab, kind, machine_index)
+        # A launcher gives its workers the job's environment after they were started: from outside it is not seen.
+        store = None if self.options.memory else self.folder / "checkpoints"
+        self.injected = inject(self.lab, Fault(kind, store=store), machine_index)
         return self.injected
 
     def restart_agent(self, machine: LabMachine) -> None:

@@ -64,7 +64,8 @@ class Fault:
     cpu_slowdown: the machine gets its present CPU use divided by this, so its part of every step takes at least so many times as long.
     link_rate_bit: what is left of the data link at most, in bit/s. link_slowdown: the link gets what the machine sends at present divided
     by this, if that is less. oom_margin_bytes: how far above present use the memory limit is set.
-    disk_bytes_per_s: what the slow disk or store reads and writes. fsync_s: how long each sync takes there.
+    disk_bytes_per_s: what the slow disk or store reads and writes. fsync_s: how long each sync takes there. store: the slow store's folder;
+    not given: where the job saves to by the environment that its workers were started with.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Fault:
     oom_margin_bytes: int = 48 << 20
     disk_bytes_per_s: float = 10e6
     fsync_s: float = 0.05
+    store: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +319,11 @@ def _slow_disk(machine: LabMachine, fault: Fault, everybody: list[LabMachine]) -
 
 
 def _slow_store(machine: LabMachine, fault: Fault) -> InjectionRecord:
-    folder = next((found for worker in training_workers(machine) if (found := read_mark(worker.pid, "MINDER_CHECKPOINT_DIR"))), None)
+    marks = (read_mark(worker.pid, "MINDER_CHECKPOINT_DIR") for worker in training_workers(machine))
+    folder = fault.store or next((Path(found) for found in marks if found), None)
     if folder is None:
         raise LabError(f"{machine.name}: its job keeps no checkpoints in a folder")
-    return _slow_folder(machine, fault, Path(folder))
+    return _slow_folder(machine, fault, folder)
 
 
 def _slow_folder(machine: LabMachine, fault: Fault, folder: Path) -> InjectionRecord:

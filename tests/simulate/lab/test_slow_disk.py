@@ -15,7 +15,7 @@ import pytest
 from minder.diagnose.diagnostics.judgement import judge
 from minder.edge.probes.contract import find_program
 from minder.edge.probes.runner import run_probe
-from minder.model.errors import UnsupportedFaultError
+from minder.model.errors import LabError, UnsupportedFaultError
 from minder.model.probes import ProbeResult
 from minder.simulate.lab import faults
 from minder.simulate.lab.capabilities import Capabilities
@@ -117,6 +117,12 @@ def test_a_slow_store_is_the_folder_that_the_job_saves_to(
 ) -> None:
     store = tmp_path / "store"
     store.mkdir()
+    start_worker(process_lab.machines[0])
+    with pytest.raises(LabError, match="no checkpoints in a folder"):
+        inject(process_lab, "slow-store", 0)
+    given = inject(process_lab, Fault("slow-store", store=store), 0)  # as the demo does, whose workers get it after they were started
+    assert os.path.ismount(store) and str(store) in given.detail
+    given.undo()
     monkeypatch.setenv("MINDER_CHECKPOINT_DIR", str(store))
     start_worker(process_lab.machines[1])
     record = inject(process_lab, "slow-store", 1)
