@@ -114,21 +114,3 @@ def test_gpus_that_are_slowed_for_seconds_again_and_again_are_paged(others: tupl
         values_TMK[row : row + 2, [5, *others], -1] = 64.0
     found = said(values_TMK, (*METRICS, "gpu_throttle_reasons"))
     assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged
-
-
-@pytest.mark.parametrize(
-    ("counts", "machines", "paged"),
-    [((0.0, 2.0), (5,), True), ((3.0, 3.0), (5,), False), ((0.0, 2.0), tuple(range(8)), False)],
-    ids=["a new one", "old ones", "of all"],
-)
-def test_a_new_uncorrectable_error_of_one_machine_is_paged_at_once(
-    counts: tuple[float, float], machines: tuple[int, ...], paged: bool
-) -> None:
-    """Old counts, also those that an exporter shows again after zeros, and counts that rise everywhere name no machine."""
-    values_TMK = np.concatenate([healthy(ROWS), np.zeros((ROWS, 8, 1))], axis=2)
-    values_TMK[:, list(machines), -1] = counts[0]
-    values_TMK[80:100, list(machines), -1] = 0.0
-    values_TMK[100:, list(machines), -1] = counts[1]
-    found = said(values_TMK, (*METRICS, "gpu_ecc_uncorrectable_total"))
-    assert [(verdict.machines, verdict.tier) for verdict in found][:1] == [(("m05",), "page")] * paged
-    assert not paged or "uncorrectable error" in found[0].evidence[0].message

@@ -19,7 +19,7 @@ from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsetState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import PresenceState
-from minder.diagnose.detectors.recurrence import RecurrenceState, how_often
+from minder.diagnose.detectors.recurrence import RecurrenceState, often
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
@@ -143,7 +143,8 @@ class Explaining(Stage):
         if not self.recurrence.returned_M[m] or self.recurrence.sign_k_M[m] != self.recurrence.sign_k_M[m]:
             return ()
         metric = row.traits.metrics[int(self.recurrence.sign_k_M[m])]
-        message = how_often(metric, float(self.recurrence.recurrences_M[m]))
+        times = often(metric, float(self.recurrence.recurrences_M[m]))
+        message = f"again and again, at this machine only: {times} times within ten minutes"
         return (Evidence("telemetry", row.layout.machines[m], message, metric, None, None, None, since_s),)
 
     def _shared(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:

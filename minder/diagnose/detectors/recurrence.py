@@ -10,8 +10,7 @@ enough to be counted one by one:
 - a link of it, and of no other machine, goes down: twice is enough where the job was seen to wait about then, three times where it was
   not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no job feels have them from the first
   day on;
-- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do;
-- its GPUs count an uncorrectable error of their memory more than ever before, and those of no other machine do: once is enough.
+- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
 
 What comes back at many machines is how the job works. K metrics, M machines.
 """
@@ -33,7 +32,7 @@ from minder.diagnose.detectors.traits import SPINNING, TraitTable, any_bit
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["Recurrence", "RecurrenceState", "how_often"]
+__all__ = ["Recurrence", "RecurrenceState", "often"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,6 @@ class RecurrenceNumbers:
     felt: float
     few: float
     downs: float
-    broken: float
     felt_s: float
     felt_intervals: float
     share: float
@@ -64,7 +62,6 @@ _N = numbers("recurrence", RecurrenceNumbers)
 
 _DOWNS = "link_downs_total"
 _REASONS = "gpu_throttle_reasons"
-_ERRORS = "gpu_ecc_uncorrectable_total"
 
 
 @dataclass(slots=True)
@@ -75,7 +72,6 @@ class RecurrenceState(State):
     worked_M: np.ndarray = per("M", 1.0)  # 1: it has worked as it usually does since its last rest that was counted
     returned_M: np.ndarray = per("M")  # 1: that is why it stands accused, and nothing else has spoken against it as loudly since
     downs_M: np.ndarray = per("M", np.nan)  # how often its links have been down by the last row
-    errors_M: np.ndarray = per("M", np.nan)  # the most uncorrectable errors that its GPUs have counted
     slowed_M: np.ndarray = per("M", np.nan)  # 1: in the last row its GPUs said that they are slowed, 0: they did not
     felt_s: float = -np.inf  # when the job was last seen to wait
     all_rested_s: float = -np.inf
@@ -103,9 +99,8 @@ class Recurrence(Stage):
         if self._is_felt(traits):
             self.state.felt_s = time_s
         waited = time_s - self.state.felt_s <= max(_N.felt_s, _N.felt_intervals * status.interval_s)
-        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits), self._breaks(traits))
-        weights = (1.0, _N.downs if waited else 1.0, 1.0, _N.broken)
-        for is_rest, weight, (k, shows_M) in zip((True, False, False, False), weights, signs, strict=True):
+        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits))
+        for is_rest, weight, (k, shows_M) in zip((True, False, False), (1.0, _N.downs if waited else 1.0, 1.0), signs, strict=True):
             if shows_M is None or status.outage:
                 continue
             x = np.flatnonzero(shows_M & ~status.silent_M)
@@ -171,18 +166,6 @@ class Recurrence(Stage):
                 return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
         return -1, None
 
-    def _breaks(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
-        """(metric, mask (M,) of the one machine whose GPUs count more uncorrectable errors than ever before). An exporter that shows 0 for
-        a while and then its count again shows no new error."""
-        k = traits.place.get(_ERRORS)
-        if k is not None:
-            errors_M, most_M = self.presence.last_KM[k].astype(np.float64), self.state.errors_M
-            self.state.errors_M = np.fmax(errors_M, most_M)
-            climbs_M = errors_M > most_M
-            if climbs_M.any():
-                return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
-        return -1, None
-
     def _slows(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
         """(metric, mask (M,) of the one machine whose GPUs say again that they are slowed, while those of no other do)."""
         k = traits.place.get(_REASONS)
@@ -195,9 +178,6 @@ class Recurrence(Stage):
         return -1, None
 
 
-def how_often(metric: str, recurrences: float) -> str:
-    """How many times a sign has come back, of as many as are not forgotten yet, in words."""
-    if metric == _ERRORS:
-        return "an uncorrectable error of a GPU's memory, at this machine only"
-    times = max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
-    return f"again and again, at this machine only: {times} times within ten minutes"
+def often(metric: str, recurrences: float) -> int:
+    """How many times a sign has come back, of as many as are not forgotten yet."""
+    return max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
