@@ -55,6 +55,7 @@ def test_every_cause_and_nuisance_can_be_drawn() -> None:
     assert 0.5 < np.mean([truth.fault is not None for truth in truths]) < 0.75
 
 
+@pytest.mark.lab  # seconds of computing
 def test_faults_can_be_seen() -> None:
     shown: list[bool] = []
     for seed in range(60):

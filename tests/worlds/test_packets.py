@@ -47,6 +47,7 @@ def test_every_cause_and_every_nuisance_comes_with_and_without_a_fault() -> None
     assert {name for _, _, names in drawn for name in names} == set(packets.NUISANCES)
 
 
+@pytest.mark.lab  # seconds of computing
 def test_most_faults_show() -> None:
     hidden = seen = 0
     seed = 200

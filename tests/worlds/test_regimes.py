@@ -46,6 +46,7 @@ def test_every_fault_can_be_drawn_and_nothing_differs_before_it(fault: str) -> N
     assert len(samples(world, np.inf)) != len(samples(twin, np.inf)) or not np.array_equal(world.values_NK, twin.values_NK, equal_nan=True)
 
 
+@pytest.mark.lab  # seconds of computing
 def test_causes_and_nuisances_can_all_be_drawn_and_are_as_frequent_with_a_fault_as_without() -> None:
     truths = [draw(seed, machines=6, duration_s=300.0).truth for seed in range(300)]
     assert {truth.cause for truth in truths} == {None, *CAUSES}
@@ -59,6 +60,7 @@ def test_causes_and_nuisances_can_all_be_drawn_and_are_as_frequent_with_a_fault_
         assert 1.1 < np.mean([len(truth.nuisances) for truth in kind]) < 2.1
 
 
+@pytest.mark.lab  # seconds of computing
 def test_at_most_a_fifth_of_the_faults_cannot_be_seen() -> None:
     shown: list[bool] = []
     for seed in range(1000, 1060):
