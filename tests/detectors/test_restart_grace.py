@@ -144,6 +144,15 @@ def test_who_writes_for_all_is_not_accused_though_no_rest_of_all_came_before(own
     assert accused(*alone(40, own, others), (*SPINNING, TCP)) == []
 
 
+def test_who_writes_often_is_given_time_for_each_checkpoint() -> None:
+    """Every minute, for eight minutes."""
+    factors_TMK, present_TM = alone(6, 20.0)
+    written_TMK, worked_TMK = factors_TMK[STOPPED : STOPPED + 6].copy(), factors_TMK[STOPPED + 6 : STOPPED + 12].copy()
+    for row in range(STOPPED, STOPPED + 96, 12):
+        factors_TMK[row : row + 6], factors_TMK[row + 6 : row + 12] = written_TMK, worked_TMK
+    assert accused(factors_TMK, present_TM, (*SPINNING, TCP)) == []
+
+
 @pytest.mark.parametrize(("own", "most_s"), [(0.1, 60.0), (1.0, 60.0), (20.0, 360.0)], ids=["stands", "as in work", "writes for good"])
 def test_who_stands_while_its_host_moves_no_more_than_in_work_hangs(own: float, most_s: float) -> None:
     found = accused(*alone(ROWS, own), (*SPINNING, TCP))

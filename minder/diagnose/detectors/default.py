@@ -64,9 +64,9 @@ STAGES: tuple[type[Stage], ...] = (
     Absence,  # silence that began with a stall
     FirstMover,  # who went first
     CauseGroups,  # who stands apart together
-    Recurrence,  # signs that come back
     Coupling,  # a standstill that no other machine feels
     RestartGrace,  # who is given time to come back
+    Recurrence,  # signs that come back
     Decaying,  # what ended leaks away
     SkewCorrection,  # what a clock made of a common move is taken back
     Persistence,  # what stays

@@ -6,7 +6,8 @@ enough to be counted one by one:
 
 - it rests while all others spin, and wait for it. Where all have rested within two minutes this says nothing: a checkpoint is written
   on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them. A
-  rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted;
+  rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted.
+  Nor is one in which its host writes for all (`restart_grace`);
 - a link of it, and of no other machine, goes down: twice is enough where the job was seen to wait about then, three times where it was
   not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no job feels have them from the first
   day on;
@@ -25,6 +26,7 @@ import numpy as np
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhaseState
 from minder.diagnose.detectors.presence import PresenceState, RowStatus
+from minder.diagnose.detectors.restart_grace import RestartGraceState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import SPINNING, TraitTable, any_bit
@@ -83,6 +85,7 @@ class Recurrence(Stage):
 
     phases: PhaseState
     presence: PresenceState
+    restart_grace: RestartGraceState
     state: RecurrenceState
 
     def update(self, row: Row) -> None:
@@ -106,7 +109,7 @@ class Recurrence(Stage):
             x = np.flatnonzero(shows_M & ~status.silent_M)
             is_another_x = time_s - self.state.sign_s_M[x] >= again_s
             if is_rest:
-                is_another_x &= self.state.worked_M[x] > 0.0
+                is_another_x &= (self.state.worked_M[x] > 0.0) & np.isnan(self.restart_grace.writes_since_M[x])
                 self.state.worked_M[x] = 0.0
             self.state.recurrences_M[x] += is_another_x * weight
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)

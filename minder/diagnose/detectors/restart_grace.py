@@ -76,6 +76,7 @@ class RestartGraceState(State):
     at_most_s: float = 0.0  # for how long after that who rests on is given time
     writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host moves data
     wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to
+    wrote_s_M: np.ndarray = per("M")  # for how long, in seconds
 
 
 class RestartGrace(Stage):
@@ -157,10 +158,11 @@ class RestartGrace(Stage):
         state.wrote_M = np.where(moves_M, time_s, state.wrote_M)
         ago_M = time_s - state.wrote_M
         writes_M = rests_M & (ago_M <= seen_s)
+        state.writes_since_M = np.where(writes_M, np.fmin(state.writes_since_M, time_s), np.nan)
+        state.wrote_s_M = np.where(writes_M, time_s - state.writes_since_M, state.wrote_s_M)
         # When it works again, what is smoothed of its rest is left for a while.
-        over_M = ~rests_M & (ago_M <= _N.echo_s) & (state.wrote_M - state.writes_since_M >= seen_s)
-        state.writes_since_M = np.where(writes_M | over_M, np.fmin(state.writes_since_M, time_s), np.nan)
-        return np.asarray((writes_M | over_M) & (time_s - state.writes_since_M <= _N.moves_s))
+        over_M = ~rests_M & (ago_M <= _N.echo_s) & (state.wrote_s_M >= seen_s)
+        return np.asarray(over_M | (writes_M & (state.wrote_s_M <= _N.moves_s)))
 
     def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
