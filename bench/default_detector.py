@@ -5,7 +5,8 @@ recording (plain, hard, skewed, barriers_plain; two of three recordings have a f
 second seed), or a folder of
 recordings with truth.json beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the detector, its
 rule and the judge row by row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals (over recordings), the
-same per fault kind, per nuisance, and every wrong and every missed recording.
+same, accusations of machines not at fault with the evictions among them and how many there are in a day of job time without a fault,
+the same per fault kind, per nuisance, and every wrong and every missed recording.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from minder.ingest.windows import align_columns, rows_of
 from minder.model.evidence import Verdict
 from minder.model.observation import Observation
 from minder.model.telemetry import Window
-from minder.offline.evaluation.scoring import Judged, accusations, judge_recording, summarise
+from minder.offline.evaluation.scoring import LIMIT_S, Judged, accusations, judge_recording, summarise
 from minder.offline.worlds.window import peer_groups, recorded_truth, window_of
 from minder.simulate.worlds.catalogue import load_family
 
@@ -47,7 +48,9 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One recording and what was said of it. verdicts: (seconds after the onset, machine, tier, cause, confidence, metrics)."""
+    """One recording and what was said of it. verdicts: (seconds after the onset, machine, tier, cause, confidence, metrics). false:
+    accusations of machines not at fault, evicted: evictions among them, early: those before anything was wrong, in calm_s seconds (NaN
+    where the length is not known)."""
 
     judged: Judged
     culprit: str | None
@@ -55,6 +58,10 @@ class Case:
     nuisances: tuple[str, ...]
     verdicts: tuple[tuple[Any, ...], ...]
     seconds: float
+    false: int
+    evicted: int
+    early: int
+    calm_s: float
 
 
 def columns_of(kind: str, seed: int) -> tuple[Any, tuple[str, ...]]:
@@ -74,7 +81,7 @@ def judge_generated(job: tuple[str, int]) -> Case:
     started = time.process_time()
     judge = Judge([TelemetryRule(DefaultDetector(stages))])
     found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return _case(truth, found, len(window.machines), nuisances, started)
+    return _case(truth, found, len(window.machines), nuisances, started, (float(window.times_T[0]), float(window.times_T[-1])))
 
 
 def generated(kind: str, seed: int) -> tuple[Window, dict[str, object], Truth, tuple[str, ...]]:
@@ -108,13 +115,21 @@ def judge_folder(job: tuple[str, Truth]) -> Case:
     return _case(truth, found, len(recording.machines), nuisances, started)
 
 
-def _case(truth: Truth, found: Sequence[Verdict], machines: int, nuisances: tuple[str, ...], started: float) -> Case:
+def _case(
+    truth: Truth, found: Sequence[Verdict], machines: int, nuisances: tuple[str, ...], started: float,
+    span_s: tuple[float, float] = (np.nan, np.nan),
+) -> Case:  # fmt: skip
     onset_s = truth.onset_s if truth.onset_s is not None else 0.0
+    begun_s, right = np.inf if truth.onset_s is None else truth.onset_s, {*truth.machines, truth.machine}
     named = tuple(
         (round(v.time_s - onset_s, 1), ",".join(v.machines), v.tier, v.cause, round(v.confidence, 3), [e.metric for e in v.evidence[:3]])
         for v in accusations(found)
     )
-    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), named, time.process_time() - started)
+    false = [v for v in accusations(found) if v.time_s < begun_s or not right.issuperset(v.machines)]
+    counts = (len(false), sum(v.tier == "evict" for v in false), sum(v.time_s < begun_s for v in false))
+    calm_s = max(min(begun_s, span_s[1]) - span_s[0], 0.0)
+    seconds = time.process_time() - started
+    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), named, seconds, *counts, calm_s)
 
 
 def jobs_of(source: str) -> tuple[Callable[[Any], Case], list[Any]]:
@@ -144,6 +159,13 @@ def report(cases: Sequence[Case]) -> None:
     spans = bootstrap(cases)
     for name in ("precision", "recall", "f1", "median_delay_s"):
         print(f"  {name:<16} {getattr(summary, name):8.3f}   ({spans[name][0]:.3f} to {spans[name][1]:.3f})")
+    faulty = [case.judged for case in cases if case.judged.fault is not None]
+    delays = [LIMIT_S if item.outcome != "found" or item.delay_s is None else item.delay_s for item in faulty]
+    print(f"  mean delay, what is not found as {LIMIT_S:.0f} s: {np.mean(delays) if delays else np.nan:.0f}")
+    early, days = sum(case.early for case in cases), sum(case.calm_s for case in cases) / 86_400
+    false, evicted = sum(case.false for case in cases), sum(case.evicted for case in cases)
+    print(f"  of machines not at fault: {false} accusations, {evicted} of them evictions")
+    print(f"  while nothing was wrong: {early} accusations in {days:.2f} days of job time, {early / days if days else np.nan:.1f} a day")
     print(f"  seconds a recording {np.mean([case.seconds for case in cases]):.2f}")
     _table("fault", cases, lambda case: [case.judged.fault or "none"])
     _table("nuisance", cases, lambda case: case.nuisances or ["none"])
@@ -185,6 +207,9 @@ def main() -> None:
         cases += found
         print(f"== {source}")
         report(found)
+    if len(arguments.source) > 1:
+        print("== all")
+        report(cases)
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(case) for case in cases]))
 

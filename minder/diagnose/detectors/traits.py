@@ -201,7 +201,7 @@ class TraitTable:
         if self.is_log_K1[k, 0]:
             return float(np.exp(min(value, 80.0)) - self.offset_K1[k, 0])
         if self.bits_K[k]:
-            return 0.0
+            return 0.0  # which bits were set is not kept, and what peers show is none
         return float(value * self.offset_K1[k, 0])
 
     @staticmethod
