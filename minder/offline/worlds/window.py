@@ -27,4 +27,5 @@ def recorded_truth(world: World) -> RecordedTruth:
     truth = world.truth
     named = truth.culprits or truth.group
     first = named[0] if named else None
-    return RecordedTruth(f"{world.family}:{world.seed}", truth.fault, first, truth.onset_s, tuple(named))
+    onset_s = None if truth.onset_s is None else float(truth.onset_s)  # numpy's own numbers are not JSON's
+    return RecordedTruth(f"{world.family}:{world.seed}", truth.fault, first, onset_s, tuple(named))
