@@ -141,19 +141,19 @@ class _Stage:
         )
 
     def line(self, at: str, track: str, op: str, amount: str, words: dict[str, str]) -> _Line:
-        times_T, who, machines = self.scene.times_T, words.get("who", "it"), self.scene.machines
+        times_T, machines, who = self.scene.times_T, self.scene.machines, words.get("who", "it")
         if track in ("any", "bw"):
-            likely = {code for code, metric in _METRICS.items() if metric.kind in "grhb" and (track == "any" or metric.level[0] > 1e6)}
-            known = [code for code in self.scene.codes if code in likely]
+            part = {"any": "", "bw": "bytes_per_s"}[track]
+            known = [code for code in self.scene.codes if _METRICS[code].kind in "grhb" and part in _METRICS[code].name]
             track = known[int(self.once("0..1") * len(known))] if known else "cpu"
         value, over_s, for_s = self.amount(amount), self.once(words.get("over", "0.1")), self.once(words.get("for", "0"))
-        who_M, amount_M = self.who(who), np.full(machines, np.log(value) if op == "*" else value)
-        envelope_T = np.zeros(len(times_T))
+        who_M, amount_M, envelope_T = self.who(who), np.full(machines, np.log(value) if op == "*" else value), 0.0 * times_T
         for start, length in self.bouts(at, words):
             since_T = times_T - start + _TICK_S / 2
             shape_T = np.clip(np.minimum(since_T / over_s, 1 + (length - since_T) / over_s), 0, 1)
             envelope_T = envelope_T + (since_T > 0) if op == "#" else np.maximum(envelope_T, shape_T)
-        if track in _METRICS and op in "*+" and _METRICS[track].kind != "n":  # no symptom is steady, nor alike on two machines
+        moves = track in _METRICS and (_METRICS[track].made_of_L[1:].any() or _METRICS[track].kind == "p")
+        if moves and op in "*+":  # no symptom is steady, nor alike on two machines
             turns_T = times_T / self.rng.uniform(2, 30, (2, 1)) + self.rng.uniform(0, 6, (2, 1))
             envelope_T = envelope_T * (1 + self.rng.uniform(0, 0.15) * np.sin(turns_T).prod(axis=0))
             amount_M = amount_M * (self.rng.uniform(0.6, 1.3, machines) if who_M.sum() > 2 else 1.0)
@@ -289,7 +289,7 @@ def _fault(scene: _Scene, rng: np.random.Generator, asked: str | None, lasts_s: 
         lines = _Stage(scene, rng, its, (-_BEFORE_S if early else onset_s, end_s)).play(_SCRIPTS[name][2])
         fault = (name, its, 0.0 if early else onset_s, end_s if end_s < lasts_s else None, lines)
         heard = {line.track for line in lines if line.who_M.sum() == len(its) and line.envelope_T[scene.times_T > 0].max() > 0.2}
-        if heard & {"mute", "rest"} or len(heard & set(scene.codes)) >= 2:
+        if heard & {"mute", "rest", *scene.codes}:
             break
     return fault
 
