@@ -18,7 +18,7 @@ def small(family: str, **asked: object) -> World:
     return load_family(family).draw(SEED, machines=6, duration_s=700.0, **asked)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["recipes", "classic", "foreign", "barriers", "tally", "regimes", "kernels", "packets", "rollouts"])
+@pytest.fixture(params=["recipes", "classic", "foreign", "barriers", "tally", "regimes", "kernels", "packets", "rollouts", "postmortems"])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
