@@ -109,3 +109,53 @@ def test_what_a_group_shares_keeps_its_name_when_metrics_come_or_go(then: tuple[
     assert shown[ROWS - 1] == {"gpu_clock_hertz"}
     assert set().union(*shown[ROWS:]) <= {"gpu_clock_hertz"}
     assert ("gpu_clock_hertz" in shown[-1]) == ("gpu_clock_hertz" in then)
+
+
+SPINS = (*METRICS, "gpu_duty_cycle_ratio")
+WAITS = np.array([0.3, 0.4, 0.05, 0.05])  # of what works, where GPUs spin for a machine that hangs
+
+
+def standing(few: list[int], *, few_spin: bool, works: float = 1.0) -> np.ndarray:
+    """(T, M, K): a job that comes to stand, its GPUs in two camps: those that spin, and those that rest. works: of its usual work, that the
+    camp which spins does."""
+    values_TMK = np.concatenate([healthy(ROWS, machines=12), np.full((ROWS, 12, 1), 0.97)], axis=2)
+    values_TMK[:, :, -1] -= np.random.default_rng(4).uniform(0.0, 0.02, (ROWS, 12))
+    few_M = np.isin(np.arange(12), few)
+    rests_M = ~few_M if few_spin else few_M
+    values_TMK[BEGAN:, rests_M, : len(WORKS)] *= AT_REST
+    values_TMK[BEGAN:, rests_M, -1] *= 0.02
+    values_TMK[BEGAN:, ~rests_M, : len(WORKS)] *= works * np.ones(4) if works < 1.0 else WAITS
+    return values_TMK
+
+
+@pytest.mark.parametrize("few_spin", [True, False])
+@pytest.mark.parametrize("few", [[5], [5, 6, 7]])
+def test_of_two_camps_of_a_standing_job_the_few_are_named(few: list[int], few_spin: bool) -> None:
+    """A machine whose kernel hangs spins while all others' processes have given up; or a stage has crashed, and all others spin for it."""
+    stages = {f"m{m:02d}": m in (5, 6, 7) for m in range(12)}
+    found = watch(standing(few, few_spin=few_spin), stages if len(few) > 1 else None, SPINS)[0]
+    assert {(machine, verdict.kind) for verdict in found for machine in verdict.machines} == {
+        (f"m{m:02d}", "group" if len(few) > 1 else "machine") for m in few
+    }
+    assert found[0].time_s - 1.7e9 - 5.0 * BEGAN <= 180.0
+
+
+def test_one_machine_that_works_while_all_others_rest_evaluates_for_all() -> None:
+    assert watch(standing([5], few_spin=True, works=0.95), metrics=SPINS)[0] == []
+
+
+def test_a_broken_duty_cycle_makes_no_camp() -> None:
+    """By all else that its GPUs do the machine rests as the others do."""
+    values_TMK = standing([], few_spin=True)
+    values_TMK[BEGAN:, 5, -1] = 0.97 - np.random.default_rng(5).uniform(0.0, 0.02, ROWS - BEGAN)
+    assert watch(values_TMK, metrics=SPINS)[0] == []
+
+
+def test_errors_of_one_link_go_on_telling_while_the_job_rests() -> None:
+    metrics = (*METRICS[:5], "link_errors_per_second", "gpu_duty_cycle_ratio")
+    values_TMK = standing([], few_spin=True)
+    values_TMK[:BEGAN, :, -1], values_TMK[:, :, 5] = 0.97, 0.0
+    values_TMK[BEGAN - 6 :, 5, 5] = 40.0
+    found = watch(values_TMK, metrics=metrics)[0]
+    assert {verdict.machines for verdict in found} == {("m05",)}
+    assert found[0].time_s - 1.7e9 - 5.0 * BEGAN <= 150.0

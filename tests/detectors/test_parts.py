@@ -158,6 +158,19 @@ def test_machines_that_come_to_spin_out_of_work_wait_and_out_of_a_rest_have_begu
     assert _harm_when_all_spin(0.03) == 0.0
 
 
+def test_a_job_whose_level_usually_swings_stands_once_a_third_is_left_of_two_kinds_of_work() -> None:
+    """It works for 40 s and waits for 40 s; then it waits for good."""
+    traits = TraitTable(("gpu_duty_cycle_ratio", "gpu_tensor_activity_ratio", "rdma_throughput_bytes_per_second"))
+    phases, effects = one_stage(Phases, (), traits.metrics), list[float]()
+    for row, level in enumerate([*([1.0] * 8 + [0.1] * 8) * 48, *[0.02] * 20]):
+        center_K = traits.scale(np.array([[0.9], [0.5 * level], [2e10 * level]], dtype=np.float32))[:, 0]
+        phase = phases.follow_phase(traits, 5.0 * row, center_K, (5.0, 5.0))
+        phases.learn_common(center_K, 5.0, phase)
+        effects.append(phase.effect)
+    assert max(effects[400:-20]) == 0.0
+    assert effects[-1] == 1.0
+
+
 def moving_rows(levels: list[float], interval_s: float) -> list[int]:
     """Rows in which the common level of power is said to be on its way."""
     traits = TraitTable(("gpu_power_draw_watts",))

@@ -18,8 +18,8 @@ import numpy as np
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhasesNumbers, PhaseState
-from minder.diagnose.detectors.presence import PresenceState, RowStatus
-from minder.diagnose.detectors.score import ScoreNumbers
+from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState, RowStatus
+from minder.diagnose.detectors.score import ScoreNumbers, ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.traits import SPINNING, TraitTable
 
@@ -46,11 +46,13 @@ class AbsenceNumbers:
     computing: int
     as_ever: float
     few_at_work: float
+    beside: float
     felt: float
 
 
 _N = numbers("absence", AbsenceNumbers)
 _PHASES = numbers("phases", PhasesNumbers)
+_PRESENCE = numbers("presence", PresenceNumbers)
 _SCORE = numbers("score", ScoreNumbers)
 
 
@@ -60,12 +62,20 @@ class Absence(Stage):
     presence: PresenceState
     phases: PhaseState
     baseline: BaselineState
+    score: ScoreState
 
     def update(self, row: Row) -> None:
         if not row.status.silent_M.any():
             return
-        found = row.strength
-        silence_M = self.absence_M(row.traits, row.status, row.phase, row.time_s, others_odd=bool((found.total_M >= _SCORE.calm).any()))
+        found, phase, status = row.strength, row.phase, row.status
+        if phase.stalled and phase.sustained >= _N.felt and np.count_nonzero(status.silent_M) <= _PRESENCE.lost * len(status.silent_M):
+            status.outage = False  # those that are heard stand: where only the monitoring is out the training goes on
+        silence_M = self.absence_M(row.traits, status, phase, row.time_s, others_odd=bool((found.total_M >= _SCORE.calm).any()))
+        sure_M = (silence_M > 0.0) & self._at_once_M(phase, status, row.time_s)
+        if sure_M.any():  # beside it a standstill says little of those that are heard, unless they were odd before
+            before_M = self.score.since_M < float((row.time_s - status.silence_M[sure_M]).min()) - _together_s(status)
+            most_M = np.where((before_M & ~status.silent_M) | sure_M, np.inf, _N.beside * _N.says)
+            found.total_M, silence_M = np.minimum(found.total_M, most_M), np.minimum(silence_M, most_M)
         found.total_M += silence_M
         found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
         found.support_M[silence_M > 0.0] = 1.0
@@ -73,30 +83,40 @@ class Absence(Stage):
     def absence_M(self, traits: TraitTable, status: RowStatus, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
         """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
         none_M = np.zeros(len(status.silent_M))
-        if status.outage or phase.effect < _N.felt or not phase.stalled or (phase.idle and phase.idle_s <= _N.rests_s):
+        # processes that are ended one by one, minutes after the training came to stand, leave GPUs at rest, too
+        rests = phase.idle and phase.idle_s <= _N.rests_s and not time_s - phase.idle_s - phase.stopped_s >= _N.stands_s
+        if status.outage or phase.effect < _N.felt or not phase.stalled or rests:
             return none_M
         fell_silent_M = time_s - status.silence_M
         together_M = np.zeros(len(fell_silent_M), dtype=bool)
         rests_since_s = time_s - phase.idle_s if phase.idle else np.nan
         # a job may have been slow, as in a congestion, before it stood, and one that rests at once never seemed to be slowed
-        for began_s in (phase.effect_since_s, phase.stands_since_s, rests_since_s):
+        for began_s in (phase.effect_since_s, phase.stands_since_s, phase.stopped_s, rests_since_s):
             later_M = began_s - fell_silent_M
-            together_M |= (later_M > -_N.earlier_intervals * status.interval_s - _N.earlier_s) & (later_M < _N.later_s + status.interval_s)
+            together_M |= (later_M > -_together_s(status)) & (later_M < _N.later_s + status.interval_s)
         # agents do not die within seconds of each other by chance: where several machines do, the rest may come to stand minutes later
         several_M = status.silent_M & _several_M(fell_silent_M, status)
-        together_M |= several_M & (phase.stands_since_s - fell_silent_M > 0.0) & (phase.stands_since_s - fell_silent_M < _N.early_s)
+        together_M |= several_M & (phase.stopped_s - fell_silent_M > 0.0) & (phase.stopped_s - fell_silent_M < _N.early_s)
         together_M &= status.silent_M
         says = _N.says if together_M.any() else _N.says_late
-        if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stands_since_s >= _N.stands_s:
-            later_M = phase.stands_since_s - fell_silent_M
+        if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stopped_s >= _N.stands_s:
+            later_M = phase.stopped_s - fell_silent_M
             together_M = status.silent_M & (later_M > 0.0) & (later_M < _N.early_s)
-        if together_M.any() and self._exchanged(fell_silent_M[together_M]):
+        left_M = together_M & ~status.frozen_M & ~status.gone_M  # who is heard has not been exchanged
+        if left_M.any() and self._exchanged(fell_silent_M[left_M]):
             return none_M
         if together_M.any() and (self._computes_on(traits, phase) or self._some_work_on(traits, status, phase)):
             return none_M
         if not phase.idle and not self._tells_rest(traits):
             says *= phase.sustained / phase.effect  # it may be a checkpoint, until it has lasted
         return np.where(together_M, says, 0.0)
+
+    def _at_once_M(self, phase: Phase, status: RowStatus, time_s: float) -> np.ndarray:
+        """Mask (M,): fell silent right as the training came to stand, or with others: no exporter does by chance."""
+        fell_silent_M = time_s - status.silence_M
+        began_s = (phase.effect_since_s, phase.stopped_s, time_s - phase.idle_s if phase.idle else np.nan)
+        near_M = np.any([np.abs(since_s - fell_silent_M) < _together_s(status) for since_s in began_s], axis=0)
+        return np.asarray(status.silent_M & (near_M | _several_M(fell_silent_M, status)))
 
     def _exchanged(self, fell_silent_X: np.ndarray) -> bool:
         """As many machines joined within minutes of the time at which these fell silent."""
@@ -136,13 +156,17 @@ def _several_M(fell_silent_M: np.ndarray, status: RowStatus) -> np.ndarray:
     return found_M
 
 
+def _together_s(status: RowStatus) -> float:
+    return _N.earlier_intervals * status.interval_s + _N.earlier_s
+
+
 def at_once_s(phase: Phase, status: RowStatus) -> float:
     """Silence that began before this did not stop the training at once: a reason to page, not to evict. inf while it does not stand:
     training that goes on without a silent machine never needed its exporter."""
-    began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
+    began_s = [since_s for since_s in (phase.effect_since_s, phase.stopped_s) if not isnan(since_s)]
     if not phase.stalled or not began_s:
         return inf
     late_s = _N.later_s + status.interval_s
     # where it was slow for long before it stood, what made it slow is not what made it stand
-    slow_first = phase.stands_since_s - phase.effect_since_s > late_s
-    return (phase.stands_since_s if slow_first else min(began_s)) - late_s
+    slow_first = phase.stopped_s - phase.effect_since_s > late_s
+    return (phase.stopped_s if slow_first else min(began_s)) - late_s

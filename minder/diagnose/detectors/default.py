@@ -61,8 +61,8 @@ STAGES: tuple[type[Stage], ...] = (
     Changed,  # not who came back; who has plainly changed
     Onset,  # who turned odd while all stood
     Weighing,  # how strongly it speaks
-    Absence,  # silence that began with a stall
     FirstMover,  # who went first
+    Absence,  # silence that began with a stall
     CauseGroups,  # who stands apart together
     Coupling,  # a standstill that no other machine feels
     RestartGrace,  # who is given time to come back

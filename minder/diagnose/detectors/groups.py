@@ -1,12 +1,14 @@
 """Several machines at once: what one rack, switch, stage or pair has in common, and no other machine.
 
 Members of a group hide one another where machines are compared one by one: each contests the other's lead, and in a stage that fails
-as a whole none differs from its peers. Two ways to see them:
+as a whole none differs from its peers. Three ways to see them:
 
 - `cause_group`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
   several machines, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others
   are alike, one machine far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been
   otherwise, and only the comparison with its peers shows it.
+- `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
+  kernel that hangs. In a stage none differs from its peers, and in a rest of all no deviation counts.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.
@@ -15,17 +17,20 @@ A group is a reason to look, never to evict: a person knows what its machines sh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.absence import AbsenceNumbers
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.phases import Phase, PhasesNumbers, PhaseState
 from minder.diagnose.detectors.presence import PresenceNumbers, RowStatus
+from minder.diagnose.detectors.restart_grace import RestartGraceState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
+from minder.diagnose.detectors.traits import SPINNING, TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
@@ -54,9 +59,14 @@ class GroupsNumbers:
     equal: float
     forgotten_s: float
     part: int
+    spins: float
+    clear: float
+    agrees: float
 
 
 _N = numbers("groups", GroupsNumbers)
+_ABSENCE = numbers("absence", AbsenceNumbers)
+_PHASES = numbers("phases", PhasesNumbers)
 _PRESENCE = numbers("presence", PresenceNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
 
@@ -72,19 +82,21 @@ class GroupState(State):
 class CauseGroups(Stage):
     """Machines that stand apart in a cause of slowness."""
 
+    phases: PhaseState
     baseline: BaselineState
+    restart_grace: RestartGraceState
     state: GroupState
 
     def update(self, row: Row) -> None:
-        self.cause_group(row.traits, row.phase, row.status, row.layout.start_z)
+        self.cause_group(row.traits, row.scaled_KM, row.phase, row.status, row.layout.start_z)
 
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("grouped_k_M")
 
-    def cause_group(self, traits: TraitTable, phase: Phase, status: RowStatus, least_z: float) -> None:
+    def cause_group(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, least_z: float) -> None:
         """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
-        if phase.moving or phase.idle or phase.grace or status.outage:
+        if phase.moving or phase.grace or status.outage:
             return  # such rows say nothing: they neither add nor interrupt
         waited_s = self.state.group_waited_s + status.gap_s
         self.state.group_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
@@ -92,18 +104,47 @@ class CauseGroups(Stage):
             return
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M = np.zeros(len(grouped_s_M), dtype=bool)
-        for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
+        causes_K = traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])
+        for k in np.flatnonzero(causes_K & traits.errs_K if phase.idle else causes_K).tolist():  # a link has errors at rest, too
             counts = not traits.congestion_K[k] or phase.effect >= _N.felt
             members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
             members_M = members_M if members_M.any() else self._alone_M(traits, k)
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
-        if apart_M.any() or grouped_s_M.any():
+        if phase.stalled:
+            k, camp_M = self._camp_M(traits, scaled_KM, status)
+            k_M = np.where(camp_M & ~apart_M, float(k), k_M)
+            apart_M |= camp_M
+        if apart_M.any() or (grouped_s_M.any() and not phase.idle):
             kept_s_M = grouped_s_M * np.exp(-waited_s / _N.forget_s)
             longer_s_M = np.minimum(grouped_s_M + waited_s, _N.most_s)
             self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
             self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
+
+    def _camp_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus) -> tuple[int, np.ndarray]:
+        """(metric, mask (M,)): of a job that stands the few that rest while all others spin, or that spin while all others rest. What else
+        their GPUs do must differ to the same side, for a sensor may be broken; who writes for all is none of them."""
+        none_M, common_K = np.zeros(scaled_KM.shape[1], dtype=bool), self.phases.common_K
+        k = next((traits.place[name] for name in SPINNING if name in traits.place and not isnan(common_K[traits.place[name]])), -1)
+        computes_K = traits.compute_K & ~np.isnan(common_K)
+        if k < 0 or not computes_K.any():
+            return k, none_M
+        known_KM = ~np.isnan(scaled_KM[computes_K])
+        own_M = np.nansum(scaled_KM[computes_K] - common_K[computes_K][:, None], axis=0) / np.maximum(known_KM.sum(axis=0), 1)
+        fall_M, heard_M = common_K[k] - scaled_KM[k], ~np.isnan(scaled_KM[k]) & known_KM.any(axis=0) & ~status.silent_M
+        with np.errstate(invalid="ignore"):
+            rests_M, spins_M = heard_M & (fall_M > _PHASES.rest_duty), heard_M & (fall_M < _N.spins * _PHASES.rest_duty)
+        heard, rest, spin = (int(np.count_nonzero(mask_M)) for mask_M in (heard_M, rests_M, spins_M))
+        if heard < _N.fewest or rest + spin < _N.clear * heard or not 0 < min(rest, spin) <= _N.share * heard:
+            return k, none_M
+        few_M, others_M, side = (rests_M, heard_M & ~rests_M, -1.0) if rest < spin else (spins_M, heard_M & ~spins_M, 1.0)
+        place_M, theirs = scaled_KM[k] + self.baseline.baseline_KM[k], float(np.median(own_M[others_M]))
+        with np.errstate(invalid="ignore"):
+            far_M = side * (place_M - np.median(place_M[others_M])) > _PHASES.rest_duty
+        camp_M = few_M & far_M & (side * (own_M - theirs) > _N.agrees) & (own_M < _PHASES.stood)  # who evaluates for all works on
+        camp_M &= ~(self.restart_grace.rests_on_M > 0.0) & np.isnan(self.restart_grace.writes_since_M)
+        return k, camp_M if theirs < _ABSENCE.as_ever and np.count_nonzero(camp_M) == np.count_nonzero(few_M) else none_M
 
     def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
         """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
@@ -158,7 +199,7 @@ def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float, s
     all False if there is no such group, or if it is more than a quarter of the job: of silent ones, so many that it is the monitoring."""
     found_M = np.zeros(len(strength_M), dtype=bool)
     quarter = len(strength_M) // _N.part
-    most = max(quarter, int(_PRESENCE.outage * len(strength_M))) if silent_M.any() else quarter
+    most = max(quarter, int(_PRESENCE.lost * len(strength_M))) if silent_M.any() else quarter
     if most < 2:
         return found_M
     order = np.argsort(-strength_M, kind="stable")[: most + 1]

@@ -37,6 +37,7 @@ class PhasesNumbers:
     counts_z: float
     congested: float
     stood: float
+    ended: float
     back: float
     again_s: float
     before_s: float
@@ -110,6 +111,8 @@ class PhaseState(State):
     stood_s: float = -np.inf  # when the training last stood
     stands_since_s: float = np.nan  # when it came to stand that time
     ran_s: float = np.inf  # for how long it has run since, rests left out
+    stands_since_K: np.ndarray = per("K", np.nan)  # the same of each kind of work
+    ran_s_K: np.ndarray = per("K", np.inf)
     risen_since_s: float = np.nan
 
 
@@ -146,8 +149,9 @@ class Phases(Stage):
             self.state.effect_since_s = time_s
         phase = Phase(moving, idle, idle_s, grace, effect, self.state.effect_since_s, shift_K, picks_up=picks_up, harm=harm)
         phase.arrived, phase.since_move_s = moving and not moves, time_s - self.state.moving_since_s
-        phase.stalled = bool((shift_K[watched_K] < _N.stood).any())
-        self._note_standing(phase, time_s, gap_s)
+        stopped_K = watched_K & (shift_K < _N.stood)
+        phase.stalled = bool(stopped_K.any())
+        self._note_standing(phase, stopped_K, time_s, gap_s)
         if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - self.state.stood_s <= _N.echoes_s:
             phase.over = self._has_come_back(watched_K)
         if effect > 0.0 and not idle and not grace:
@@ -181,17 +185,22 @@ class Phases(Stage):
         least_K = np.maximum(_N.counts_z * _known(self.state.long_shift_scale_K), traits.floor_K1[:, 0])
         return np.asarray(traits.congestion_K & ((phase.shift_K > _N.congested) | ((phase.effect >= _N.felt) & (long_K > least_K))))
 
-    def _note_standing(self, phase: Phase, time_s: float, gap_s: float) -> None:
-        """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that."""
+    def _note_standing(self, phase: Phase, stopped_K: np.ndarray, time_s: float, gap_s: float) -> None:
+        """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that. Where one
+        kind of work has been low for long, most of what stands may have come to stand later."""
+        state = self.state
         if not phase.idle and not phase.grace:
-            ran_s = self.state.ran_s
             if phase.stalled:
-                self.state.stood_s = time_s
-                if ran_s > _N.again_s:
-                    self.state.stands_since_s = time_s
-            self.state.ran_s = 0.0 if phase.stalled else ran_s + gap_s
-        if phase.stalled and self.state.ran_s == 0.0:
-            phase.stands_since_s = self.state.stands_since_s
+                state.stood_s = time_s
+                if state.ran_s > _N.again_s:
+                    state.stands_since_s = time_s
+            state.ran_s = 0.0 if phase.stalled else state.ran_s + gap_s
+            state.stands_since_K = np.where(stopped_K & (state.ran_s_K > _N.again_s), time_s, state.stands_since_K)
+            state.ran_s_K = np.where(stopped_K, 0.0, state.ran_s_K + gap_s)
+        if phase.stalled and state.ran_s == 0.0:
+            since_s = np.sort(state.stands_since_K[state.ran_s_K == 0.0])
+            phase.stands_since_s = state.stands_since_s
+            phase.stopped_s = max(state.stands_since_s, float(since_s[len(since_s) // 2]) if len(since_s) > 1 else -inf)
 
     def _picks_up(self, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:
         """The GPUs have worked plainly more than they usually do, by no measure less, for longer than an iteration's own ups and downs:
@@ -280,6 +289,8 @@ class Phases(Stage):
                 effect = max(effect, _certainty(size_K))
                 rested_K = getattr(self.state, shift)[watched_K] > _N.rested  # who spins has worked before; so far up it had rested
                 harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, np.where(rested_K, 0.0, size_K))))
+        if np.count_nonzero(self.state.long_shift_K[watched_K] < _N.ended) >= 2:  # it stands, however much it usually moves
+            return 1.0, 1.0
         return effect, harm
 
     def learn_common(self, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
@@ -352,9 +363,9 @@ class Phase:
     stalled: some part of the training has all but ended for everybody. sustained: the effect, as far as it has lasted beyond what a
     phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
-    only echoes. stands_since_s: when it came to stand, NaN while it does not. harm: the effect, but for work and traffic that
-    have only become more for all machines: a job that does more than it usually does is harmed by none. usually_rests: GPUs rest
-    now, as in most samples: work comes in bursts.
+    only echoes. stands_since_s: when it came to stand, NaN while it does not; stopped_s: when most of what stands did, which may be later.
+    harm: the effect, but for work and traffic that have only become more for all machines: a job that does more than it usually does is
+    harmed by none. usually_rests: GPUs rest now, as in most samples: work comes in bursts.
     """
 
     moving: bool
@@ -371,6 +382,7 @@ class Phase:
     since_move_s: float = np.inf
     over: bool = False
     stands_since_s: float = np.nan
+    stopped_s: float = np.nan
     harm: float = 0.0
     usually_rests: bool = False
 

@@ -41,6 +41,7 @@ class PresenceNumbers:
     few: float
     freezes: int
     outage: float
+    lost: float
     joins_s: float
     held: float
     follows: float
