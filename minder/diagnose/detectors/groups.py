@@ -64,6 +64,7 @@ class GroupsNumbers:
     known_s: float
     known_intervals: float
     moved: float
+    stays: float
 
 
 _N = numbers("groups", GroupsNumbers)
@@ -99,14 +100,17 @@ class CauseGroups(Stage):
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M, asked_M = np.zeros(len(grouped_s_M), dtype=bool), np.isnan(k_M)
         for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
-            if not _counts(traits, k, phase):
-                continue
+            rests, shift = (phase.idle or phase.grace) and not traits.errs_K[k], float(phase.shift_K[k])
+            if rests and (traits.congestion_K[k] or abs(shift) > _N.stays * float(traits.reach_K1[k, 0])):
+                continue  # what it does in a rest says nothing of work
             asked_M |= k_M == k
-            away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s))
-            members_M = self._members_M(traits, k, away_M, (float(phase.shift_K[k]), _warmup_s(status.interval_s)))
+            away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s), learns=not rests)
+            members_M = self._members_M(traits, k, away_M, (shift, _warmup_s(status.interval_s)))
+            if rests:  # who stood apart before goes on to, and no one begins
+                members_M &= grouped_s_M > 0.0
             if traits.congestion_K[k] and not traits.errs_K[k] and (phase.effect < _N.felt or np.count_nonzero(members_M) < 2):
                 members_M[:] = False
-            members_M = members_M if members_M.any() else self._alone_M(traits, k)
+            members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
@@ -120,7 +124,7 @@ class CauseGroups(Stage):
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("grouped_k_M")
 
-    def _follow(self, traits: TraitTable, k: int, raw_M: np.ndarray, pace: tuple[float, float]) -> np.ndarray:
+    def _follow(self, traits: TraitTable, k: int, raw_M: np.ndarray, pace: tuple[float, float], learns: bool) -> np.ndarray:
         """(M,): how far each machine stands from the middle of all in this metric, scaled; what is usual of it follows. A value that repeats
         itself is a reading here: a capped clock does. pace: seconds since the last look, and between scrapes."""
         waited_s, interval_s = pace
@@ -131,7 +135,11 @@ class CauseGroups(Stage):
         seen_M = ~np.isnan(away_M)
         place_M[:] = np.where(seen_M & ~np.isnan(place_M), place_M + gain * (away_M - place_M), np.where(seen_M, away_M, place_M))
         reach, side = float(traits.reach_K1[k, 0]), 1.0 if traits.rises_K[k] else -1.0
-        far_M = (side * (place_M - usual_M) > _N.learned * reach) & (known_s_M >= _warmup_s(interval_s))
+        if not learns:
+            return away_M
+        with np.errstate(invalid="ignore"):
+            far_M = (side * (np.where(side * away_M > side * place_M, away_M, place_M) - usual_M) > _N.learned * reach)
+        far_M &= known_s_M >= _warmup_s(interval_s)
         taught_s_M = np.where(seen_M, np.where(far_M, _N.slowly, 1.0) * waited_s, 0.0)  # hardly what may be a fault
         known_s_M += taught_s_M
         share_M = np.maximum(taught_s_M / np.maximum(known_s_M, 1.0), 1.0 - np.exp(-taught_s_M / _BASELINE.usual_s))
@@ -180,13 +188,6 @@ class CauseGroups(Stage):
         alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
         found_M[worst] = alike and far < apart_M[worst] < most
         return found_M
-
-
-def _counts(traits: TraitTable, k: int, phase: Phase) -> bool:
-    """Whether this row says something of metric k: errors and a link's width are the same in a rest; of congestion, only steady work tells."""
-    if traits.errs_K[k] or not (traits.congestion_K[k] or traits.falls_K1[k, 0] or traits.bits_K[k]):
-        return True
-    return not (phase.idle or phase.grace or (phase.moving and bool(traits.congestion_K[k])))
 
 
 def _warmup_s(interval_s: float) -> float:
