@@ -109,3 +109,45 @@ def test_what_a_group_shares_keeps_its_name_when_metrics_come_or_go(then: tuple[
     assert shown[ROWS - 1] == {"gpu_clock_hertz"}
     assert set().union(*shown[ROWS:]) <= {"gpu_clock_hertz"}
     assert ("gpu_clock_hertz" in shown[-1]) == ("gpu_clock_hertz" in then)
+
+
+def test_a_capped_clock_that_repeats_itself_is_a_reading() -> None:
+    """The same digit in every sample: no stuck sensor, for it has just fallen while its peers stayed."""
+    values_TMK = healthy(ROWS)
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] = 1.46e9
+    assert [(machines, tier) for machines, tier in named(values_TMK)] == [(("m02",), "page")]
+
+
+def test_a_stuck_clock_that_its_peers_move_away_from_is_none() -> None:
+    values_TMK = healthy(ROWS)
+    values_TMK[BEGAN:, :, at("gpu_clock_hertz")] *= 1.15
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] = 1.7e9
+    assert named(values_TMK) == []
+
+
+def test_a_clock_that_falls_in_a_job_that_swings_without_end_is_named() -> None:
+    """It works for 20 s and hardly works for 20 s: no level is usual, and the clock rates of all stay where they are."""
+    values_TMK = healthy(ROWS)
+    values_TMK[np.arange(ROWS) % 8 >= 4] *= np.where(np.isin(np.arange(len(METRICS)), WORKS), 0.3, 1.0)
+    healthy_TMK = values_TMK.copy()
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] *= 0.85
+    assert [machines for machines, _ in named(values_TMK)] == [("m02",)]
+    assert named(healthy_TMK) == []
+
+
+def test_errors_at_one_port_are_named_while_the_job_rests_and_works_in_turns() -> None:
+    values_TMK = np.concatenate([healthy(ROWS), np.random.default_rng(5).poisson(0.2, (ROWS, 8, 1))], axis=2)
+    values_TMK[np.arange(ROWS) % 12 >= 4] *= np.append(np.where(np.isin(np.arange(len(METRICS)), WORKS), 0.02, 1.0), 1.0)
+    values_TMK[BEGAN:, 5, -1] += 4.0
+    assert [machines for machines, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == [("m05",)]
+
+
+def test_a_clock_that_comes_back_within_a_minute_is_forgotten() -> None:
+    values_TMK = healthy(ROWS)
+    values_TMK[BEGAN : BEGAN + 12, 2, at("gpu_clock_hertz")] *= 0.87
+    assert named(values_TMK) == []
+
+
+def named(values_TMK: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[tuple[tuple[str, ...], str]]:
+    """(machines, tier) of each accusation, where all machines are of one stage."""
+    return [(verdict.machines, verdict.tier) for verdict in watch(values_TMK, metrics=metrics)[0]]

@@ -23,7 +23,6 @@ from minder.diagnose.detectors.baseline import BaselineNumbers
 from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
-from minder.diagnose.detectors.phases import Phase
 from minder.diagnose.detectors.presence import PresenceNumbers
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -125,8 +124,8 @@ class CauseGroups(Stage):
             self.state.forget("grouped_k_M")
 
     def _follow(self, traits: TraitTable, k: int, raw_M: np.ndarray, pace: tuple[float, float], learns: bool) -> np.ndarray:
-        """(M,): how far each machine stands from the middle of all in this metric, scaled; what is usual of it follows. A value that repeats
-        itself is a reading here: a capped clock does. pace: seconds since the last look, and between scrapes."""
+        """(M,): how far each machine stands from the middle of all in this metric, scaled; what is usual of it follows. What repeats itself
+        is a reading here: a capped clock does. pace: seconds since the last look, and between scrapes."""
         waited_s, interval_s = pace
         away_M = traits.scale_one(k, raw_M)
         away_M -= median_known(away_M)
@@ -138,7 +137,7 @@ class CauseGroups(Stage):
         if not learns:
             return away_M
         with np.errstate(invalid="ignore"):
-            far_M = (side * (np.where(side * away_M > side * place_M, away_M, place_M) - usual_M) > _N.learned * reach)
+            far_M = side * (np.where(side * away_M > side * place_M, away_M, place_M) - usual_M) > _N.learned * reach
         far_M &= known_s_M >= _warmup_s(interval_s)
         taught_s_M = np.where(seen_M, np.where(far_M, _N.slowly, 1.0) * waited_s, 0.0)  # hardly what may be a fault
         known_s_M += taught_s_M

@@ -198,12 +198,12 @@ class TraitTable:
 
     def scale_one(self, k: int, values_M: np.ndarray) -> np.ndarray:
         """(M,): values of metric k, scaled; NaN where they mean nothing."""
-        means_M = (values_M >= self.least_K1[k, 0]) & (values_M <= self.limit_K1[k, 0])
+        means_M, offset = (values_M >= self.least_K1[k, 0]) & (values_M <= self.limit_K1[k, 0]), self.offset_K1[k, 0]
         if self.bits_K[k]:
-            scaled_M = any_bit(values_M, np.int64(self.offset_K1[k, 0]))
+            scaled_M = any_bit(values_M, np.int64(offset))
         else:
             with np.errstate(invalid="ignore", over="ignore"):
-                scaled_M = np.log(np.maximum(values_M, 0.0) + self.offset_K1[k, 0]) if self.is_log_K1[k, 0] else values_M / self.offset_K1[k, 0]
+                scaled_M = np.log(np.maximum(values_M, 0.0) + offset) if self.is_log_K1[k, 0] else values_M / offset
         return np.where(means_M, scaled_M, np.nan)
 
     def unscale(self, k: int, value: float) -> float:
