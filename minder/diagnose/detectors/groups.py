@@ -98,16 +98,20 @@ class CauseGroups(Stage):
             return
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M, asked_M = np.zeros(len(grouped_s_M), dtype=bool), np.isnan(k_M)
-        for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
+        causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
+        jams_K = traits.congestion_K & ~traits.errs_K
+        for k in sorted(causes.tolist(), key=lambda k: bool(jams_K[k])):
+            if jams_K[k] and apart_M.any():
+                continue  # it spreads from who has errors, or is slow, to its neighbours
             rests, shift = (phase.idle or phase.grace) and not traits.errs_K[k], float(phase.shift_K[k])
-            if rests and (traits.congestion_K[k] or abs(shift) > _N.stays * float(traits.reach_K1[k, 0])):
+            if rests and (jams_K[k] or abs(shift) > _N.stays * float(traits.reach_K1[k, 0])):
                 continue  # what it does in a rest says nothing of work
             asked_M |= k_M == k
             away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s), learns=not rests)
             members_M = self._members_M(traits, k, away_M, (shift, _warmup_s(status.interval_s)))
             if rests:  # who stood apart before goes on to, and no one begins
                 members_M &= grouped_s_M > 0.0
-            if traits.congestion_K[k] and not traits.errs_K[k] and (phase.effect < _N.felt or np.count_nonzero(members_M) < 2):
+            if jams_K[k] and (phase.effect < _N.felt or np.count_nonzero(members_M) < 2):
                 members_M[:] = False
             members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
             if members_M.any():
