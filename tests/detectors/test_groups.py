@@ -142,6 +142,15 @@ def test_errors_at_one_port_are_named_while_the_job_rests_and_works_in_turns() -
     assert [machines for machines, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == [("m05",)]
 
 
+def test_congestion_of_neighbours_adds_none_to_those_with_errors() -> None:
+    values_TMK = np.concatenate([healthy(ROWS, machines=24), np.random.default_rng(5).poisson(0.1, (ROWS, 24, 1))], axis=2)
+    values_TMK[BEGAN:, 6:9, -1] += 60.0
+    values_TMK[BEGAN:, 6:11, at("ecn_packets_per_second")] *= np.array([9.0, 9.0, 9.0, 6.0, 6.0])
+    values_TMK[BEGAN:, :, WORKS] *= 0.7
+    found = named(values_TMK, (*METRICS, "link_errors_per_second"))
+    assert [set(machines) for machines, _ in found] == [{"m06", "m07", "m08"}]
+
+
 def test_a_clock_that_comes_back_within_a_minute_is_forgotten() -> None:
     values_TMK = healthy(ROWS)
     values_TMK[BEGAN : BEGAN + 12, 2, at("gpu_clock_hertz")] *= 0.87

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.baseline import BaselineNumbers
+from minder.diagnose.detectors.baseline import BaselineNumbers, BaselineState
 from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
@@ -87,6 +87,7 @@ class CauseGroups(Stage):
     """Machines that stand apart in a cause of slowness, alone or together. It has a memory of its own, which does not wait for calm: in a
     job whose common level swings without end, a clock rate says what it says."""
 
+    baseline: BaselineState
     coupling: CouplingState
     state: GroupState
 
@@ -104,15 +105,16 @@ class CauseGroups(Stage):
             if jams_K[k] and apart_M.any():
                 continue  # it spreads from who has errors, or is slow, to its neighbours
             rests, shift = (phase.idle or phase.grace) and not traits.errs_K[k], float(phase.shift_K[k])
-            if rests and (jams_K[k] or abs(shift) > _N.stays * float(traits.reach_K1[k, 0])):
+            if (jams_K[k] and phase.moving) or (rests and (jams_K[k] or abs(shift) > _N.stays * float(traits.reach_K1[k, 0]))):
                 continue  # what it does in a rest says nothing of work
             asked_M |= k_M == k
             away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s), learns=not rests)
             members_M = self._members_M(traits, k, away_M, (shift, _warmup_s(status.interval_s)))
             if rests:  # who stood apart before goes on to, and no one begins
                 members_M &= grouped_s_M > 0.0
-            if jams_K[k] and (phase.effect < _N.felt or np.count_nonzero(members_M) < 2):
-                members_M[:] = False
+            if jams_K[k]:  # ports differ in it by themselves
+                members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
+                members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
             members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
