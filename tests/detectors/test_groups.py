@@ -135,11 +135,14 @@ def test_a_clock_that_falls_in_a_job_that_swings_without_end_is_named() -> None:
     assert named(healthy_TMK) == []
 
 
-def test_errors_at_one_port_are_named_while_the_job_rests_and_works_in_turns() -> None:
+@pytest.mark.parametrize("congests, machines", [(3.0, [("m05",)]), (1.0, [])], ids=["sent again", "corrected"])
+def test_errors_at_one_port_are_named_where_they_cost_something(congests: float, machines: list[tuple[str, ...]]) -> None:
+    """The job rests and works in turns, and no level is usual."""
     values_TMK = np.concatenate([healthy(ROWS), np.random.default_rng(5).poisson(0.2, (ROWS, 8, 1))], axis=2)
     values_TMK[np.arange(ROWS) % 12 >= 4] *= np.append(np.where(np.isin(np.arange(len(METRICS)), WORKS), 0.02, 1.0), 1.0)
     values_TMK[BEGAN:, 5, -1] += 4.0
-    assert [machines for machines, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == [("m05",)]
+    values_TMK[BEGAN:, 5, at("ecn_packets_per_second")] *= congests
+    assert [names for names, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == machines
 
 
 def test_congestion_of_neighbours_adds_none_to_those_with_errors() -> None:

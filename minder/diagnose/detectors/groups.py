@@ -64,6 +64,8 @@ class GroupsNumbers:
     known_intervals: float
     moved: float
     stays: float
+    costs: float
+    shown_s: float
 
 
 _N = numbers("groups", GroupsNumbers)
@@ -100,15 +102,16 @@ class CauseGroups(Stage):
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M, asked_M = np.zeros(len(grouped_s_M), dtype=bool), np.isnan(k_M)
         causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
+        steady = not (phase.idle or phase.grace or phase.moving)
         jams_K = traits.congestion_K & ~traits.errs_K
         for k in sorted(causes.tolist(), key=lambda k: bool(jams_K[k])):
-            if jams_K[k] and apart_M.any():
-                continue  # it spreads from who has errors, or is slow, to its neighbours
             rests, shift = (phase.idle or phase.grace) and not traits.errs_K[k], float(phase.shift_K[k])
-            if (jams_K[k] and phase.moving) or (rests and (jams_K[k] or abs(shift) > _N.stays * float(traits.reach_K1[k, 0]))):
+            if rests and not jams_K[k] and abs(shift) > _N.stays * float(traits.reach_K1[k, 0]):
                 continue  # what it does in a rest says nothing of work
-            asked_M |= k_M == k
             away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s), learns=not rests)
+            if jams_K[k] and (rests or phase.moving or apart_M.any()):
+                continue  # nor does congestion, which spreads, too, from who has errors, or is slow, to its neighbours
+            asked_M |= k_M == k
             members_M = self._members_M(traits, k, away_M, (shift, _warmup_s(status.interval_s)))
             if rests:  # who stood apart before goes on to, and no one begins
                 members_M &= grouped_s_M > 0.0
@@ -116,6 +119,10 @@ class CauseGroups(Stage):
                 members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
                 members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
             members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
+            if traits.errs_K[k] and jams_K.any() and not steady * phase.effect >= _N.felt:
+                # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
+                costs_M = (self.state.place_KM[jams_K] > _N.costs * traits.reach_K1[jams_K]).any(axis=0)
+                members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
