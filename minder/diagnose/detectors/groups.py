@@ -3,10 +3,11 @@
 Members of a group hide one another where machines are compared one by one: each contests the other's lead, and in a stage that fails
 as a whole none differs from its peers. Two ways to see them:
 
-- `cause_group`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
-  several machines, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others
-  are alike, one machine far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been
-  otherwise, and only the comparison with its peers shows it.
+- `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
+  one machine or several, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. It has a
+  memory of its own: what is usual of a cause is learned while the job's level swings, too. Where all others are alike, one machine far
+  below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the comparison
+  with its peers shows it.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.

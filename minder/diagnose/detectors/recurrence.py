@@ -8,9 +8,9 @@ enough to be counted one by one:
   on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them. A
   rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted.
   Nor is one in which its host writes for all (`restart_grace`);
-- a link of it goes down, and of no other machine but the one at its other end: twice is enough where the job was seen to wait about then, three times where it was
-  not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no job feels have them from the first
-  day on;
+- a link of it goes down, and of no other machine but the one at its other end: twice is enough where the job was seen to wait about
+  then, three times where it was not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no
+  job feels have them from the first day on;
 - its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
 
 What comes back at many machines is how the job works. K metrics, M machines.
