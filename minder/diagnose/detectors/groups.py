@@ -120,7 +120,7 @@ class CauseGroups(Stage):
                 members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
                 members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
             members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
-            if traits.errs_K[k] and jams_K.any() and not steady * phase.effect >= _N.felt:
+            if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
                 # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
                 costs_M = (self.state.place_KM[jams_K] > _N.costs * traits.reach_K1[jams_K]).any(axis=0)
                 members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
