@@ -159,3 +159,57 @@ def test_errors_of_one_link_go_on_telling_while_the_job_rests() -> None:
     found = watch(values_TMK, metrics=metrics)[0]
     assert {verdict.machines for verdict in found} == {("m05",)}
     assert found[0].time_s - 1.7e9 - 5.0 * BEGAN <= 150.0
+
+
+def test_a_capped_clock_that_repeats_itself_is_a_reading() -> None:
+    """The same digit in every sample: no stuck sensor, for it has just fallen while its peers stayed."""
+    values_TMK = healthy(ROWS)
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] = 1.46e9
+    assert [(machines, tier) for machines, tier in named(values_TMK)] == [(("m02",), "page")]
+
+
+def test_a_stuck_clock_that_its_peers_move_away_from_is_none() -> None:
+    values_TMK = healthy(ROWS)
+    values_TMK[BEGAN:, :, at("gpu_clock_hertz")] *= 1.15
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] = 1.7e9
+    assert named(values_TMK) == []
+
+
+def test_a_clock_that_falls_in_a_job_that_swings_without_end_is_named() -> None:
+    """It works for 20 s and hardly works for 20 s: no level is usual, and the clock rates of all stay where they are."""
+    values_TMK = healthy(ROWS)
+    values_TMK[np.arange(ROWS) % 8 >= 4] *= np.where(np.isin(np.arange(len(METRICS)), WORKS), 0.3, 1.0)
+    healthy_TMK = values_TMK.copy()
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] *= 0.85
+    assert [machines for machines, _ in named(values_TMK)] == [("m02",)]
+    assert named(healthy_TMK) == []
+
+
+@pytest.mark.parametrize("congests, machines", [(3.0, [("m05",)]), (1.0, [])], ids=["sent again", "corrected"])
+def test_errors_at_one_port_are_named_where_they_cost_something(congests: float, machines: list[tuple[str, ...]]) -> None:
+    """The job rests and works in turns, and no level is usual."""
+    values_TMK = np.concatenate([healthy(ROWS), np.random.default_rng(5).poisson(0.2, (ROWS, 8, 1))], axis=2)
+    values_TMK[np.arange(ROWS) % 12 >= 4] *= np.append(np.where(np.isin(np.arange(len(METRICS)), WORKS), 0.02, 1.0), 1.0)
+    values_TMK[BEGAN:, 5, -1] += 4.0
+    values_TMK[BEGAN:, 5, at("ecn_packets_per_second")] *= congests
+    assert [names for names, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == machines
+
+
+def test_congestion_of_neighbours_adds_none_to_those_with_errors() -> None:
+    values_TMK = np.concatenate([healthy(ROWS, machines=24), np.random.default_rng(5).poisson(0.1, (ROWS, 24, 1))], axis=2)
+    values_TMK[BEGAN:, 6:9, -1] += 60.0
+    values_TMK[BEGAN:, 6:11, at("ecn_packets_per_second")] *= np.array([9.0, 9.0, 9.0, 6.0, 6.0])
+    values_TMK[BEGAN:, :, WORKS] *= 0.7
+    found = named(values_TMK, (*METRICS, "link_errors_per_second"))
+    assert [set(machines) for machines, _ in found] == [{"m06", "m07", "m08"}]
+
+
+def test_a_clock_that_comes_back_within_a_minute_is_forgotten() -> None:
+    values_TMK = healthy(ROWS)
+    values_TMK[BEGAN : BEGAN + 12, 2, at("gpu_clock_hertz")] *= 0.87
+    assert named(values_TMK) == []
+
+
+def named(values_TMK: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[tuple[tuple[str, ...], str]]:
+    """(machines, tier) of each accusation, where all machines are of one stage."""
+    return [(verdict.machines, verdict.tier) for verdict in watch(values_TMK, metrics=metrics)[0]]

@@ -81,7 +81,11 @@ def test_the_machine_that_writes_on_after_each_checkpoint_is_not_named() -> None
     assert said(values_TMK) == []
 
 
-@pytest.mark.parametrize("machines, named", [([3], [("m03",)]), (list(range(8)), [])], ids=["one machine", "a switch of all"])
+@pytest.mark.parametrize(
+    "machines, named",
+    [([3], [("m03",)]), ([3, 6], [("m03", "m06")]), (list(range(8)), [])],
+    ids=["one machine", "both ends of a cable", "a switch of all"],
+)
 def test_a_link_that_goes_down_again_and_again_is_paged(machines: list[int], named: list[tuple[str, ...]]) -> None:
     values_TMK = spinning()
     values_TMK[:, :, DUTY] = np.arange(8)  # what they have counted since they were started

@@ -164,7 +164,8 @@ class Convicting(Stage):
         returned_M, in_group_M = self.recurrence.returned_M, self.groups.in_group_M
         returned_M[row.recurring_x] = 1.0
         returned_M *= (score_M >= _SCORE.suspicious * patience_s) & (score_M < _N.by_itself * patience_s)
-        in_group_M[group_x] = float(len(group_x) > 1)
+        for x in (group_x, row.recurring_x):
+            in_group_M[x] = float(len(x) > 1)
         in_group_M *= score_M >= _SCORE.suspicious * patience_s
         over_M = score_M < _N.over * patience_s
         if row.skewed_M is not None:

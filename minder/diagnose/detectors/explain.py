@@ -154,8 +154,7 @@ class Explaining(Stage):
         k = int(self.groups.grouped_k_M[m])
         metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
         scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[k, 0])
-        place_M = self.baseline.all_quick.smooth_KM[k] + self.baseline.baseline_KM[k]
-        expected = row.traits.unscale(k, scaled - float(place_M[m] - np.nanmedian(place_M)))
+        expected = row.traits.unscale(k, scaled - float(self.groups.place_KM[k, m]))
         return (Evidence("telemetry", row.layout.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
     def _cause(self, row: Row, place: int) -> Cause:

@@ -3,10 +3,11 @@
 Members of a group hide one another where machines are compared one by one: each contests the other's lead, and in a stage that fails
 as a whole none differs from its peers. Three ways to see them:
 
-- `cause_group`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
-  several machines, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others
-  are alike, one machine far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been
-  otherwise, and only the comparison with its peers shows it.
+- `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
+  one machine or several, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. It has a
+  memory of its own: what is usual of a cause is learned while the job's level swings, too. Where all others are alike, one machine far
+  below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the comparison
+  with its peers shows it.
 - `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
   kernel that hangs. In a stage none differs from its peers, and in a rest of all no deviation counts.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
@@ -23,9 +24,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.absence import AbsenceNumbers
-from minder.diagnose.detectors.baseline import BaselineState
+from minder.diagnose.detectors.baseline import BaselineNumbers, BaselineState
+from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.phases import Phase, PhasesNumbers, PhaseState
+from minder.diagnose.detectors.peers import median_known
+from minder.diagnose.detectors.phases import PhasesNumbers, PhaseState
 from minder.diagnose.detectors.presence import PresenceNumbers, RowStatus
 from minder.diagnose.detectors.restart_grace import RestartGraceState
 from minder.diagnose.detectors.stage import Stage
@@ -62,10 +65,22 @@ class GroupsNumbers:
     spins: float
     clear: float
     agrees: float
+    most_step_s: float
+    smooth_s: float
+    smooth_intervals: float
+    learned: float
+    slowly: float
+    known_s: float
+    known_intervals: float
+    moved: float
+    stays: float
+    costs: float
+    shown_s: float
 
 
 _N = numbers("groups", GroupsNumbers)
 _ABSENCE = numbers("absence", AbsenceNumbers)
+_BASELINE = numbers("baseline", BaselineNumbers)
 _PHASES = numbers("phases", PhasesNumbers)
 _PRESENCE = numbers("presence", PresenceNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
@@ -73,54 +88,73 @@ _TRAITS = numbers("traits", TraitsNumbers)
 
 @dataclass(slots=True)
 class GroupState(State):
-    grouped_s_M: np.ndarray = per("M")  # seconds for which the machine has stood apart with others, in a cause of slowness
+    grouped_s_M: np.ndarray = per("M")  # seconds for which the machine has stood apart, alone or with others, in a cause of slowness
     grouped_k_M: np.ndarray = per("M", np.nan)  # by that metric, as an index
     group_waited_s: float = 3.0  # since groups were last asked for; the first row asks
     in_group_M: np.ndarray = per("M")  # 1: what speaks against the machine speaks against others, too
+    place_KM: np.ndarray = per("KM", np.nan)  # of causes: how far the machine stands from the middle of all, scaled, smoothed
+    usual_KM: np.ndarray = per("KM")  # and how far it usually does
+    known_KM: np.ndarray = per("KM")  # seconds of data behind that
 
 
 class CauseGroups(Stage):
-    """Machines that stand apart in a cause of slowness."""
+    """Machines that stand apart in a cause of slowness, alone or together. It has a memory of its own, which does not wait for calm: in a
+    job whose common level swings without end, a clock rate says what it says."""
 
     phases: PhaseState
     baseline: BaselineState
+    coupling: CouplingState
     restart_grace: RestartGraceState
     state: GroupState
 
     def update(self, row: Row) -> None:
-        self.cause_group(row.traits, row.scaled_KM, row.phase, row.status, row.layout.start_z)
+        phase, status, traits = row.phase, row.status, row.traits
+        waited_s = self.state.group_waited_s + status.gap_s
+        self.state.group_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
+        if waited_s < _N.step_s or status.outage:  # what lasts for minutes need not be asked for every second
+            return
+        grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
+        apart_M, asked_M = np.zeros(len(grouped_s_M), dtype=bool), np.isnan(k_M)
+        causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
+        steady = not (phase.idle or phase.grace or phase.moving)
+        jams_K = traits.congestion_K & ~traits.errs_K
+        for k in sorted(causes.tolist(), key=lambda k: bool(jams_K[k])):
+            rests, shift = (phase.idle or phase.grace) and not traits.errs_K[k], float(phase.shift_K[k])
+            if rests and not jams_K[k] and abs(shift) > _N.stays * float(traits.reach_K1[k, 0]):
+                continue  # what it does in a rest says nothing of work
+            away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s), learns=not rests)
+            if jams_K[k] and (rests or phase.moving or apart_M.any()):
+                continue  # nor does congestion, which spreads, too, from who has errors, or is slow, to its neighbours
+            asked_M |= k_M == k
+            members_M = self._members_M(traits, k, away_M, (shift, _warmup_s(status.interval_s)))
+            if rests:  # who stood apart before goes on to, and no one begins
+                members_M &= grouped_s_M > 0.0
+            if jams_K[k]:  # ports differ in it by themselves
+                members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
+                members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
+            members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
+            if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
+                # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
+                costs_M = (self.state.place_KM[jams_K] > _N.costs * traits.reach_K1[jams_K]).any(axis=0)
+                members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
+            if members_M.any():
+                k_M = np.where(members_M & ~apart_M, float(k), k_M)
+                apart_M |= members_M
+        if not (phase.moving or phase.grace):
+            k, camp_M = self._camp_M(traits, row.scaled_KM, status) if phase.stalled else (-1, np.zeros(len(apart_M), dtype=bool))
+            if not phase.idle:
+                asked_M |= ~np.isin(k_M, causes)
+            k_M = np.where(camp_M & ~apart_M, float(k), k_M)
+            apart_M |= camp_M
+        if apart_M.any() or grouped_s_M.any():
+            kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
+            longer_s_M = np.minimum(grouped_s_M + min(waited_s, _N.most_step_s), _N.most_s)
+            self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
+            self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
 
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("grouped_k_M")
-
-    def cause_group(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, least_z: float) -> None:
-        """Follows `grouped_s_M` by one row. least_z: deviation that counts, in usual sizes."""
-        if phase.moving or phase.grace or status.outage:
-            return  # such rows say nothing: they neither add nor interrupt
-        waited_s = self.state.group_waited_s + status.gap_s
-        self.state.group_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
-        if waited_s < _N.step_s:  # what lasts for minutes need not be asked for every second
-            return
-        grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
-        apart_M = np.zeros(len(grouped_s_M), dtype=bool)
-        causes_K = traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])
-        for k in np.flatnonzero(causes_K & traits.errs_K if phase.idle else causes_K).tolist():  # a link has errors at rest, too
-            counts = not traits.congestion_K[k] or phase.effect >= _N.felt
-            members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
-            members_M = members_M if members_M.any() else self._alone_M(traits, k)
-            if members_M.any():
-                k_M = np.where(members_M & ~apart_M, float(k), k_M)
-                apart_M |= members_M
-        if phase.stalled:
-            k, camp_M = self._camp_M(traits, scaled_KM, status)
-            k_M = np.where(camp_M & ~apart_M, float(k), k_M)
-            apart_M |= camp_M
-        if apart_M.any() or (grouped_s_M.any() and not phase.idle):
-            kept_s_M = grouped_s_M * np.exp(-waited_s / _N.forget_s)
-            longer_s_M = np.minimum(grouped_s_M + waited_s, _N.most_s)
-            self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
-            self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
 
     def _camp_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus) -> tuple[int, np.ndarray]:
         """(metric, mask (M,)): of a job that stands the few that rest while all others spin, or that spin while all others rest. What else
@@ -146,20 +180,47 @@ class CauseGroups(Stage):
         camp_M &= ~(self.restart_grace.rests_on_M > 0.0) & np.isnan(self.restart_grace.writes_since_M)
         return k, camp_M if theirs < _ABSENCE.as_ever and np.count_nonzero(camp_M) == np.count_nonzero(few_M) else none_M
 
-    def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
-        """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
-        side = 1.0 if traits.rises_K[k] else -1.0
-        unit_M, reach = self.baseline.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
+    def _follow(self, traits: TraitTable, k: int, raw_M: np.ndarray, pace: tuple[float, float], learns: bool) -> np.ndarray:
+        """(M,): how far each machine stands from the middle of all in this metric, scaled; what is usual of it follows. What repeats itself
+        is a reading here: a capped clock does. pace: seconds since the last look, and between scrapes."""
+        waited_s, interval_s = pace
+        away_M = traits.scale_one(k, raw_M)
+        away_M -= median_known(away_M)
+        place_M, usual_M, known_s_M = self.state.place_KM[k], self.state.usual_KM[k], self.state.known_KM[k]
+        gain = 1.0 - np.exp(-waited_s / max(_N.smooth_s, _N.smooth_intervals * interval_s))
+        seen_M = ~np.isnan(away_M)
+        place_M[:] = np.where(seen_M & ~np.isnan(place_M), place_M + gain * (away_M - place_M), np.where(seen_M, away_M, place_M))
+        reach, side = float(traits.reach_K1[k, 0]), 1.0 if traits.rises_K[k] else -1.0
+        if not learns:
+            return away_M
         with np.errstate(invalid="ignore"):
-            slow_M = side * self.baseline.all_slow.smooth_KM[k]
-            if not (slow_M > _N.plain * reach).any():
-                return np.zeros(len(slow_M), dtype=bool)
-            quick_M, most = side * self.baseline.all_quick.smooth_KM[k], _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
-            far_M = (slow_M > least_z * unit_M) & (slow_M > _N.plain * reach) & (quick_M > _N.gap * slow_M) & (slow_M < most)
-        count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
-        if count < 2 or count > _N.share * np.count_nonzero(heard_M):
+            far_M = side * (np.where(side * away_M > side * place_M, away_M, place_M) - usual_M) > _N.learned * reach
+        far_M &= known_s_M >= _warmup_s(interval_s)
+        taught_s_M = np.where(seen_M, np.where(far_M, _N.slowly, 1.0) * waited_s, 0.0)  # hardly what may be a fault
+        known_s_M += taught_s_M
+        share_M = np.maximum(taught_s_M / np.maximum(known_s_M, 1.0), 1.0 - np.exp(-taught_s_M / _BASELINE.usual_s))
+        usual_M += share_M * np.where(seen_M, away_M - usual_M, 0.0)
+        return away_M
+
+    def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float]) -> np.ndarray:
+        """Mask (M,): one or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others. Each
+        has moved itself, shows it in its newest sample, and does not stand alone: then its clock rate is that of a rest. when: (how far the
+        middle of all has moved, scaled, seconds after which a place is known)."""
+        shift, known_s = when
+        side, reach = 1.0 if traits.rises_K[k] else -1.0, float(traits.reach_K1[k, 0])
+        usual_M, known_s_M = self.state.usual_KM[k], self.state.known_KM[k]
+        worse_M = np.where(known_s_M >= known_s, side * (self.state.place_KM[k] - usual_M), np.nan)
+        with np.errstate(invalid="ignore"):
+            far_M = worse_M > _N.plain * reach
+            if not far_M.any():
+                return far_M
+            far_M &= (side * (away_M - usual_M) > _N.gap * worse_M) & (worse_M + side * shift > _N.moved * worse_M)
+        far_M &= (worse_M < (_TRAITS.unit if traits.falls_K1[k, 0] else np.inf)) & (self.coupling.down_M == 0.0)
+        count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(worse_M)
+        heard = int(np.count_nonzero(heard_M))
+        if not count or heard < _N.fewest or count > max(1.0, _N.share * heard):
             return np.zeros(len(far_M), dtype=bool)
-        nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
+        nearest, others_M = float(worse_M[far_M].min()), worse_M[~far_M & heard_M]
         return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _N.gap * nearest))
 
     def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
@@ -169,7 +230,7 @@ class CauseGroups(Stage):
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
         if traits.rises_K[k] and not traits.errs_K[k]:
             return found_M
-        place_M = self.baseline.all_quick.smooth_KM[k] + self.baseline.baseline_KM[k]
+        place_M = self.state.place_KM[k]
         worse_M = place_M if traits.errs_K[k] else -place_M
         known_M, far = ~np.isnan(place_M), _N.errs if traits.errs_K[k] else _N.far_below
         if np.count_nonzero(known_M) < _N.fewest:
@@ -183,6 +244,11 @@ class CauseGroups(Stage):
         alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
         found_M[worst] = alike and far < apart_M[worst] < most
         return found_M
+
+
+def _warmup_s(interval_s: float) -> float:
+    """Seconds of data behind what is usual, before it is known."""
+    return max(_N.known_s, _N.known_intervals * interval_s)
 
 
 def together_s(least_s: float, interval_s: float) -> float:

@@ -8,9 +8,9 @@ enough to be counted one by one:
   on by one machine, or shown later by a clock that is off. One that works on when all rest has shown their checkpoint before them. A
   rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted.
   Nor is one in which its host writes for all (`restart_grace`);
-- a link of it, and of no other machine, goes down: twice is enough where the job was seen to wait about then, three times where it was
-  not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no job feels have them from the first
-  day on;
+- a link of it goes down, and of no other machine but the one at its other end: twice is enough where the job was seen to wait about
+  then, three times where it was not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no
+  job feels have them from the first day on;
 - its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
 
 What comes back at many machines is how the job works. K metrics, M machines.
@@ -58,11 +58,13 @@ class RecurrenceNumbers:
     share: float
     second: float
     forgotten: float
+    ends: float
 
 
 _N = numbers("recurrence", RecurrenceNumbers)
 
 _DOWNS = "link_downs_total"
+_ENDS = 2  # of a cable
 _REASONS = "gpu_throttle_reasons"
 
 
@@ -119,15 +121,19 @@ class Recurrence(Stage):
             self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
 
     def recurring_x(self) -> np.ndarray:
-        """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance."""
+        """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance; or the two ends of a
+        cable, which showed the last one in the same row."""
         recurrences_M = self.state.recurrences_M
         none_x = np.zeros(0, dtype=int)
         if len(recurrences_M) < 3 or not recurrences_M.max() >= _N.limit:
             return none_x
-        first = int(np.argmax(recurrences_M))
-        second = float(np.delete(recurrences_M, first).max())
-        alone = second <= _N.second * recurrences_M[first] and recurrences_M[first] >= _N.share * recurrences_M.sum()
-        return np.array([first]) if alone else none_x
+        first, second, third = np.argsort(-recurrences_M, kind="stable")[:3].tolist()
+        found_x, other = np.array([first]), second
+        same = self.state.sign_k_M[first] == self.state.sign_k_M[second] and self.state.sign_s_M[first] == self.state.sign_s_M[second]
+        if same and recurrences_M[second] >= _N.ends * recurrences_M[first]:
+            found_x, other = np.array([first, second]), third
+        alone = recurrences_M[other] <= _N.second * recurrences_M[first]
+        return found_x if alone and recurrences_M[found_x].sum() >= _N.share * recurrences_M.sum() else none_x
 
     def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
         """(metric, mask (M,) of who rests while all others spin and wait)."""
@@ -159,14 +165,14 @@ class Recurrence(Stage):
             return bool((self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any())
 
     def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
-        """(metric, mask (M,) of the one machine of which a link went down)."""
+        """(metric, mask (M,) of the one machine of which a link went down, or of the two that share it)."""
         k = traits.place.get(_DOWNS)
         if k is not None:
             downs_M, before_M = self.presence.last_KM[k].astype(np.float64), self.state.downs_M
             self.state.downs_M = np.where(np.isnan(downs_M), before_M, downs_M)
             climbs_M = downs_M > before_M
             if climbs_M.any():
-                return k, climbs_M if np.count_nonzero(climbs_M) == 1 else None
+                return k, climbs_M if np.count_nonzero(climbs_M) <= _ENDS else None
         return -1, None
 
     def _slows(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:

@@ -196,6 +196,16 @@ class TraitTable:
                 scaled_KM[k] = any_bit(values_KM[k], bits)
         return np.asarray(scaled_KM)
 
+    def scale_one(self, k: int, values_M: np.ndarray) -> np.ndarray:
+        """(M,): values of metric k, scaled; NaN where they mean nothing."""
+        means_M, offset = (values_M >= self.least_K1[k, 0]) & (values_M <= self.limit_K1[k, 0]), self.offset_K1[k, 0]
+        if self.bits_K[k]:
+            scaled_M = any_bit(values_M, np.int64(offset))
+        else:
+            with np.errstate(invalid="ignore", over="ignore"):
+                scaled_M = np.log(np.maximum(values_M, 0.0) + offset) if self.is_log_K1[k, 0] else values_M / offset
+        return np.where(means_M, scaled_M, np.nan)
+
     def unscale(self, k: int, value: float) -> float:
         """One scaled value of metric k back in its base unit."""
         if self.is_log_K1[k, 0]:
