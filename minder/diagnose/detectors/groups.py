@@ -6,7 +6,8 @@ as a whole none differs from its peers. Two ways to see them:
 - `cause_group`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
   several machines, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. Where all others
   are alike, one machine far below them, or with errors on its links, is seen so, too: slow from its first step, it has never been
-  otherwise, and only the comparison with its peers shows it.
+  otherwise, and only the comparison with its peers shows it. So is the one machine that waits, for its host and not for the others, while
+  the others are as busy as ever, or wait for it and spin; and so are the few whose memory or disk has run full.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.
@@ -14,6 +15,7 @@ A group is a reason to look, never to evict: a person knows what its machines sh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,10 +24,10 @@ import numpy as np
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase
-from minder.diagnose.detectors.presence import PresenceNumbers, RowStatus
+from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState, RowStatus
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import TraitsNumbers, TraitTable
+from minder.diagnose.detectors.traits import SPINNING, TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
@@ -54,11 +56,24 @@ class GroupsNumbers:
     equal: float
     forgotten_s: float
     part: int
+    as_busy: float
+    shows: float
+    goes_on: float
+    waits: float
+    kept: float
+    waits_z: float
+    waits_alone: float
+    memory_full: float
+    disk_full: float
+    filled: float
 
 
 _N = numbers("groups", GroupsNumbers)
 _PRESENCE = numbers("presence", PresenceNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
+
+_BUSY = (*SPINNING, "job_busy_ratio")  # the share of the time in which GPUs or processes are busy, also where they wait for each other
+_KEPT = ("cpu_throttled_ratio", "job_run_delay_ratio")  # and in which processes are kept from the processor
 
 
 @dataclass(slots=True)
@@ -72,6 +87,7 @@ class GroupState(State):
 class CauseGroups(Stage):
     """Machines that stand apart in a cause of slowness."""
 
+    presence: PresenceState
     baseline: BaselineState
     state: GroupState
 
@@ -92,10 +108,7 @@ class CauseGroups(Stage):
             return
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M = np.zeros(len(grouped_s_M), dtype=bool)
-        for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
-            counts = not traits.congestion_K[k] or phase.effect >= _N.felt
-            members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
-            members_M = members_M if members_M.any() else self._alone_M(traits, k)
+        for k, members_M in self._asked(traits, phase, least_z):
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
@@ -104,6 +117,24 @@ class CauseGroups(Stage):
             longer_s_M = np.minimum(grouped_s_M + waited_s, _N.most_s)
             self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
             self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
+
+    def _asked(self, traits: TraitTable, phase: Phase, least_z: float) -> Iterator[tuple[int, np.ndarray]]:
+        """(metric, mask (M,) of who stands apart in it), of each metric that is asked."""
+        for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
+            counts = not traits.congestion_K[k] or phase.effect >= _N.felt
+            members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(self.state.grouped_s_M), dtype=bool)
+            yield k, members_M if members_M.any() else self._alone_M(traits, k)
+        for name, (side, least) in {} if phase.usually_rests else _waiting().items():
+            k = traits.place.get(name, -1)
+            if k >= 0 and abs(phase.shift_K[k]) <= _N.as_busy:  # all others are as busy as ever
+                waits_M = self._waits_M(k, side, least)
+                if name in SPINNING:
+                    waits_M = waits_M if waits_M.any() else self._alone_M(traits, k)
+                    waits_M &= self._is_agreed(traits, k, int(np.argmax(waits_M)))
+                yield k, waits_M
+        for name, most in (("memory_usage_ratio", _N.memory_full), ("disk_usage_ratio", _N.disk_full)):
+            if name in traits.place:
+                yield traits.place[name], self._full_M(traits.place[name], most)
 
     def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
         """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
@@ -121,6 +152,39 @@ class CauseGroups(Stage):
         nearest, others_M = float(slow_M[far_M].min()), slow_M[~far_M & heard_M]
         return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _N.gap * nearest))
 
+    def _waits_M(self, k: int, side: float, least: float) -> np.ndarray:
+        """Mask (M,): the one machine that has moved to this side by more than `least`, while no other has moved by a third of it."""
+        found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
+        of_all = self.baseline.all_slow
+        known_M = ~np.isnan(of_all.smooth_KM[k])
+        if np.count_nonzero(known_M) < _N.fewest:
+            return found_M
+        far_M = np.where(known_M, side * of_all.smooth_KM[k], 0.0)
+        first = int(np.argmax(far_M))
+        far, unit = float(far_M[first]), float(of_all.unit_KM[k, first])
+        far_M[first] = 0.0
+        shows = side * float(self.baseline.all_quick.smooth_KM[k, first]) > _N.shows * far  # else it echoes what has ended
+        plain = far > max(least, _N.waits_z * unit, _N.waits_alone * float(np.abs(far_M).max()))
+        found_M[first] = shows and plain and far < _N.goes_on
+        return found_M
+
+    def _is_agreed(self, traits: TraitTable, k: int, m: int) -> bool:
+        """Whether all that says how busy this machine's GPUs are shows what metric k shows: one reading alone may be broken."""
+        below = {}
+        for other in [traits.place[name] for name in SPINNING if name in traits.place]:
+            place_M = self.baseline.all_quick.smooth_KM[other] + self.baseline.baseline_KM[other]
+            if not np.isnan(place_M[m]):
+                below[other] = float(np.nanmedian(place_M) - place_M[m])
+        return all(share >= _N.shows * below.get(k, 0.0) for share in below.values())
+
+    def _full_M(self, k: int, most: float) -> np.ndarray:
+        """Mask (M,): the few machines of which what a host can hold has run full since their usual place was learned."""
+        last_M = self.presence.last_KM[k]
+        with np.errstate(invalid="ignore"):
+            risen_M = self.baseline.all_quick.smooth_KM[k] > np.maximum(_N.filled, self.baseline.all_quick.unit_KM[k])
+            full_M = (last_M >= most) & (last_M <= 1.0) & risen_M
+        return full_M if np.count_nonzero(full_M) * _N.part <= max(len(full_M), 2 * _N.part) else np.zeros_like(full_M)
+
     def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
         """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
         included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell. A reason to clock
@@ -136,12 +200,17 @@ class CauseGroups(Stage):
         if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:
             return found_M
         apart_M = worse_M - np.median(worse_M[known_M])
-        most = _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
+        most = _N.goes_on if traits.activity_K[k] else _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
         worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
         known_M[worst] = False
         alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
         found_M[worst] = alike and far < apart_M[worst] < most
         return found_M
+
+
+def _waiting() -> dict[str, tuple[float, float]]:
+    """What shows that a machine waits for its host: metric to (the side to which it moves then, by how much at least)."""
+    return dict.fromkeys(_BUSY, (-1.0, _N.waits)) | dict.fromkeys(_KEPT, (1.0, _N.kept))
 
 
 def together_s(least_s: float, interval_s: float) -> float:
