@@ -1,13 +1,15 @@
 """Several machines at once: what one rack, switch, stage or pair has in common, and no other machine.
 
 Members of a group hide one another where machines are compared one by one: each contests the other's lead, and in a stage that fails
-as a whole none differs from its peers. Three ways to see them:
+as a whole none differs from its peers. Other ways to see them:
 
 - `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
   one machine or several, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. It has a
   memory of its own: what is usual of a cause is learned while the job's level swings, too. Where all others are alike, one machine far
   below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the comparison
   with its peers shows it.
+- `_waits_M`, `_full_M`: the one machine that waits, for its host and not for the others, while the others are as busy as ever, or wait for
+  it and spin; and the few whose memory or disk has run full.
 - `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
   kernel that hangs. In a stage none differs from its peers, and in a rest of all no deviation counts.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
@@ -17,6 +19,7 @@ A group is a reason to look, never to evict: a person knows what its machines sh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
@@ -29,7 +32,7 @@ from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
 from minder.diagnose.detectors.phases import PhasesNumbers, PhaseState
-from minder.diagnose.detectors.presence import PresenceNumbers, RowStatus
+from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState, RowStatus
 from minder.diagnose.detectors.restart_grace import RestartGraceState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -76,6 +79,16 @@ class GroupsNumbers:
     stays: float
     costs: float
     shown_s: float
+    as_busy: float
+    shows: float
+    goes_on: float
+    waits: float
+    kept: float
+    waits_z: float
+    waits_alone: float
+    memory_full: float
+    disk_full: float
+    filled: float
 
 
 _N = numbers("groups", GroupsNumbers)
@@ -84,6 +97,10 @@ _BASELINE = numbers("baseline", BaselineNumbers)
 _PHASES = numbers("phases", PhasesNumbers)
 _PRESENCE = numbers("presence", PresenceNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
+
+
+_BUSY = (*SPINNING, "job_busy_ratio")  # the share of the time in which GPUs or processes are busy, also where they wait for each other
+_KEPT = ("cpu_throttled_ratio", "job_run_delay_ratio")  # and in which processes are kept from the processor
 
 
 @dataclass(slots=True)
@@ -101,6 +118,7 @@ class CauseGroups(Stage):
     """Machines that stand apart in a cause of slowness, alone or together. It has a memory of its own, which does not wait for calm: in a
     job whose common level swings without end, a clock rate says what it says."""
 
+    presence: PresenceState
     phases: PhaseState
     baseline: BaselineState
     coupling: CouplingState
@@ -140,12 +158,11 @@ class CauseGroups(Stage):
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
                 apart_M |= members_M
-        if not (phase.moving or phase.grace):
-            k, camp_M = self._camp_M(traits, row.scaled_KM, status) if phase.stalled else (-1, np.zeros(len(apart_M), dtype=bool))
-            if not phase.idle:
-                asked_M |= ~np.isin(k_M, causes)
-            k_M = np.where(camp_M & ~apart_M, float(k), k_M)
-            apart_M |= camp_M
+        for k, members_M in self._of_waiting(row):
+            k_M = np.where(members_M & ~apart_M, float(k), k_M)
+            apart_M |= members_M
+        if steady:
+            asked_M |= ~np.isin(k_M, causes)
         if apart_M.any() or grouped_s_M.any():
             kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
             longer_s_M = np.minimum(grouped_s_M + min(waited_s, _N.most_step_s), _N.most_s)
@@ -155,6 +172,27 @@ class CauseGroups(Stage):
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("grouped_k_M")
+
+    def _of_waiting(self, row: Row) -> Iterator[tuple[int, np.ndarray]]:
+        """(metric, mask (M,)) of who stands apart by waiting, or by having nothing left, of each metric that is asked in this row."""
+        traits, phase = row.traits, row.phase
+        if phase.moving or phase.grace:
+            return
+        if phase.stalled:
+            yield self._camp_M(traits, row.scaled_KM, row.status)
+        if phase.idle:
+            return
+        for name, (side, least) in {} if phase.usually_rests else _waiting().items():
+            k = traits.place.get(name, -1)
+            if k >= 0 and abs(phase.shift_K[k]) <= _N.as_busy:  # all others are as busy as ever
+                waits_M = self._waits_M(k, side, least)
+                if name in SPINNING:
+                    waits_M = waits_M if waits_M.any() else self._alone_M(traits, k)
+                    waits_M &= self._is_agreed(traits, k, int(np.argmax(waits_M)))
+                yield k, waits_M
+        for name, most in (("memory_usage_ratio", _N.memory_full), ("disk_usage_ratio", _N.disk_full)):
+            if name in traits.place:
+                yield traits.place[name], self._full_M(traits.place[name], most)
 
     def _camp_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus) -> tuple[int, np.ndarray]:
         """(metric, mask (M,)): of a job that stands the few that rest while all others spin, or that spin while all others rest. What else
@@ -223,6 +261,39 @@ class CauseGroups(Stage):
         nearest, others_M = float(worse_M[far_M].min()), worse_M[~far_M & heard_M]
         return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _N.gap * nearest))
 
+    def _waits_M(self, k: int, side: float, least: float) -> np.ndarray:
+        """Mask (M,): the one machine that has moved to this side by more than `least`, while no other has moved by a third of it."""
+        found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
+        of_all = self.baseline.all_slow
+        known_M = ~np.isnan(of_all.smooth_KM[k])
+        if np.count_nonzero(known_M) < _N.fewest:
+            return found_M
+        far_M = np.where(known_M, side * of_all.smooth_KM[k], 0.0)
+        first = int(np.argmax(far_M))
+        far, unit = float(far_M[first]), float(of_all.unit_KM[k, first])
+        far_M[first] = 0.0
+        shows = side * float(self.baseline.all_quick.smooth_KM[k, first]) > _N.shows * far  # else it echoes what has ended
+        plain = far > max(least, _N.waits_z * unit, _N.waits_alone * float(np.abs(far_M).max()))
+        found_M[first] = shows and plain and far < _N.goes_on
+        return found_M
+
+    def _is_agreed(self, traits: TraitTable, k: int, m: int) -> bool:
+        """Whether all that says how busy this machine's GPUs are shows what metric k shows: one reading alone may be broken."""
+        below = {}
+        for other in [traits.place[name] for name in SPINNING if name in traits.place]:
+            place_M = self.baseline.all_quick.smooth_KM[other] + self.baseline.baseline_KM[other]
+            if not np.isnan(place_M[m]):
+                below[other] = float(np.nanmedian(place_M) - place_M[m])
+        return all(share >= _N.shows * below.get(k, 0.0) for share in below.values())
+
+    def _full_M(self, k: int, most: float) -> np.ndarray:
+        """Mask (M,): the few machines of which what a host can hold has run full since their usual place was learned."""
+        last_M = self.presence.last_KM[k]
+        with np.errstate(invalid="ignore"):
+            risen_M = self.baseline.all_quick.smooth_KM[k] > np.maximum(_N.filled, self.baseline.all_quick.unit_KM[k])
+            full_M = (last_M >= most) & (last_M <= 1.0) & risen_M
+        return full_M if np.count_nonzero(full_M) * _N.part <= max(len(full_M), 2 * _N.part) else np.zeros_like(full_M)
+
     def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
         """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
         included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell. A reason to clock
@@ -238,7 +309,7 @@ class CauseGroups(Stage):
         if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:
             return found_M
         apart_M = worse_M - np.median(worse_M[known_M])
-        most = _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
+        most = _N.goes_on if traits.activity_K[k] else _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
         worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
         known_M[worst] = False
         alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
@@ -249,6 +320,11 @@ class CauseGroups(Stage):
 def _warmup_s(interval_s: float) -> float:
     """Seconds of data behind what is usual, before it is known."""
     return max(_N.known_s, _N.known_intervals * interval_s)
+
+
+def _waiting() -> dict[str, tuple[float, float]]:
+    """What shows that a machine waits for its host: metric to (the side to which it moves then, by how much at least)."""
+    return dict.fromkeys(_BUSY, (-1.0, _N.waits)) | dict.fromkeys(_KEPT, (1.0, _N.kept))
 
 
 def together_s(least_s: float, interval_s: float) -> float:
