@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Absence", "at_once_s"]
 
+_NOT_SPINNING = ("gpu_tensor_activity_ratio", "gpu_fp_activity_ratio", "gpu_memory_bandwidth_ratio")
+
 
 @dataclass(frozen=True, slots=True)
 class AbsenceNumbers:
@@ -47,6 +49,7 @@ class AbsenceNumbers:
     as_ever: float
     few_at_work: float
     felt: float
+    still_computes: float
 
 
 _N = numbers("absence", AbsenceNumbers)
@@ -73,7 +76,7 @@ class Absence(Stage):
     def absence_M(self, traits: TraitTable, status: RowStatus, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
         """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
         none_M = np.zeros(len(status.silent_M))
-        if status.outage or phase.effect < _N.felt or not phase.stalled or (phase.idle and phase.idle_s <= _N.rests_s):
+        if status.outage or phase.usual_stand or phase.effect < _N.felt or not phase.stalled or (phase.idle and phase.idle_s <= _N.rests_s):
             return none_M
         fell_silent_M = time_s - status.silence_M
         together_M = np.zeros(len(fell_silent_M), dtype=bool)
@@ -112,7 +115,12 @@ class Absence(Stage):
     def _computes_on(self, traits: TraitTable, phase: Phase) -> bool:
         """What the GPUs compute has not fallen: only what they send has ended, as in an evaluation, and nothing waits."""
         known_K = traits.compute_K & ~np.isnan(self.phases.common_K)
-        return bool(np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever)
+        if np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever:
+            return True
+        # an evaluation may compute half as much, and who spins reads and multiplies next to nothing
+        told = [k for name in _NOT_SPINNING if (k := traits.place.get(name)) is not None and known_K[k]]
+        left = [traits.unscale(k, self.phases.center_K[k]) / max(traits.unscale(k, self.phases.common_K[k]), 1e-9) for k in told]
+        return len(left) >= _N.computing and min(left) > _N.still_computes
 
     def _some_work_on(self, traits: TraitTable, status: RowStatus, phase: Phase) -> bool:
         """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an

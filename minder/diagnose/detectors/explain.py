@@ -11,7 +11,7 @@ from minder.diagnose.detectors.absence import at_once_s
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.clocks import ClockState
 from minder.diagnose.detectors.contradiction import Contradiction
-from minder.diagnose.detectors.corroboration import families_of
+from minder.diagnose.detectors.corroboration import CorroborationNumbers, families_of
 from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.first_mover import FirstMoverState
 from minder.diagnose.detectors.groups import GroupState
@@ -42,9 +42,11 @@ class ExplainNumbers:
     least: float
     slowed: float
     stall: float
+    second: float
 
 
 _N = numbers("explain", ExplainNumbers)
+_CORROBORATION = numbers("corroboration", CorroborationNumbers)
 
 _SILENT, _FROZEN, _GONE = "silent", "its gauges have stood to the digit", "its GPUs have not been read"
 
@@ -94,6 +96,7 @@ class Explaining(Stage):
         group = tuple(row.layout.machines[m] for m in np.flatnonzero(self.groups.in_group_M).tolist())
         phase, status = row.phase, row.status
         quiet = phase.moving or phase.idle or phase.grace or status.outage
+        quiet |= not row.time_s - phase.stands_since_s >= _CORROBORATION.lost_s
         in_time_s = (at_once_s(phase, status), self.phases.too_late_s(phase, status.interval_s))
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
         return Scores(
@@ -110,6 +113,8 @@ class Explaining(Stage):
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
+            if found and row.outliers.counted_KX[k, place] < _N.second:
+                continue
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue

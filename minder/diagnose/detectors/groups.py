@@ -54,6 +54,7 @@ class GroupsNumbers:
     equal: float
     forgotten_s: float
     part: int
+    moved: float
 
 
 _N = numbers("groups", GroupsNumbers)
@@ -94,7 +95,7 @@ class CauseGroups(Stage):
         apart_M = np.zeros(len(grouped_s_M), dtype=bool)
         for k in np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0])).tolist():
             counts = not traits.congestion_K[k] or phase.effect >= _N.felt
-            members_M = self._members_M(traits, k, least_z) if counts else np.zeros(len(apart_M), dtype=bool)
+            members_M = self._members_M(traits, k, least_z, phase) if counts else np.zeros(len(apart_M), dtype=bool)
             members_M = members_M if members_M.any() else self._alone_M(traits, k)
             if members_M.any():
                 k_M = np.where(members_M & ~apart_M, float(k), k_M)
@@ -105,7 +106,7 @@ class CauseGroups(Stage):
             self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
             self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
 
-    def _members_M(self, traits: TraitTable, k: int, least_z: float) -> np.ndarray:
+    def _members_M(self, traits: TraitTable, k: int, least_z: float, phase: Phase) -> np.ndarray:
         """Mask (M,): two or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others."""
         side = 1.0 if traits.rises_K[k] else -1.0
         unit_M, reach = self.baseline.all_slow.unit_KM[k], float(traits.reach_K1[k, 0])
@@ -115,6 +116,7 @@ class CauseGroups(Stage):
                 return np.zeros(len(slow_M), dtype=bool)
             quick_M, most = side * self.baseline.all_quick.smooth_KM[k], _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
             far_M = (slow_M > least_z * unit_M) & (slow_M > _N.plain * reach) & (quick_M > _N.gap * slow_M) & (slow_M < most)
+            far_M &= quick_M + side * float(phase.shift_K[k]) > _N.moved * quick_M  # the others may have moved, and not these
         count, heard_M = int(np.count_nonzero(far_M)), ~np.isnan(slow_M)
         if count < 2 or count > _N.share * np.count_nonzero(heard_M):
             return np.zeros(len(far_M), dtype=bool)

@@ -80,6 +80,10 @@ class PhasesNumbers:
     grace_share: float
     unknown: float
     counts_span: float
+    stands: int
+    long_stand_s: float
+    usual_stand: float
+    stand_kept: float
 
 
 _N = numbers("phases", PhasesNumbers)
@@ -111,6 +115,9 @@ class PhaseState(State):
     stands_since_s: float = np.nan  # when it came to stand that time
     ran_s: float = np.inf  # for how long it has run since, rests left out
     risen_since_s: float = np.nan
+    stands: float = 0.0  # how often it has stood and run again
+    stood_for_s: float = 0.0  # for how long it stood the last time
+    longest_stand_s: float = 0.0  # for how long at most, forgotten slowly
 
 
 class Phases(Stage):
@@ -189,9 +196,17 @@ class Phases(Stage):
                 self.state.stood_s = time_s
                 if ran_s > _N.again_s:
                     self.state.stands_since_s = time_s
+                    if self.state.stood_for_s >= _N.long_stand_s:
+                        self.state.longest_stand_s = max(self.state.stood_for_s, _N.stand_kept * self.state.longest_stand_s)
+                        self.state.stands += 1.0
+                    self.state.stood_for_s = 0.0
+                if phase.effect >= _N.felt:
+                    self.state.stood_for_s += gap_s
             self.state.ran_s = 0.0 if phase.stalled else ran_s + gap_s
         if phase.stalled and self.state.ran_s == 0.0:
             phase.stands_since_s = self.state.stands_since_s
+            usual_s = _N.usual_stand * self.state.longest_stand_s if self.state.stands >= _N.stands else 0.0
+            phase.usual_stand = time_s - self.state.stands_since_s < usual_s
 
     def _picks_up(self, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:
         """The GPUs have worked plainly more than they usually do, by no measure less, for longer than an iteration's own ups and downs:
@@ -354,7 +369,7 @@ class Phase:
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
     only echoes. stands_since_s: when it came to stand, NaN while it does not. harm: the effect, but for work and traffic that
     have only become more for all machines: a job that does more than it usually does is harmed by none. usually_rests: GPUs rest
-    now, as in most samples: work comes in bursts.
+    now, as in most samples: work comes in bursts. usual_stand: it has stood as long before, again and again, and went on.
     """
 
     moving: bool
@@ -373,6 +388,7 @@ class Phase:
     stands_since_s: float = np.nan
     harm: float = 0.0
     usually_rests: bool = False
+    usual_stand: bool = False
 
 
 def _paces() -> tuple[tuple[float, float], ...]:
