@@ -151,25 +151,33 @@ def test_rests_that_no_machine_waits_for_do_not_come_back(waits: bool, writes: f
     assert watch(values_TMK, metrics=(*METRICS, "gpu_duty_cycle_ratio", "tcp_throughput_bytes_per_second"))[0] == []
 
 
-@pytest.mark.parametrize(("observed", "evicts"), [(600.0, False), (300.0, True)])
-def test_who_works_more_than_is_expected_is_no_reason_to_evict(observed: float, evicts: bool) -> None:
-    shown = (
-        Evidence("telemetry", "m00", "", "gpu_clock_hertz", None, 1.2e9, 1.7e9, 0.0),
-        Evidence("telemetry", "m00", "", "nvlink_bandwidth_bytes_per_second", None, observed, 500.0, 0.0),
+@pytest.mark.parametrize(
+    ("metric", "observed", "moves", "evicts"),
+    [
+        ("nvlink_bandwidth_bytes_per_second", 300.0, False, True),
+        ("nvlink_bandwidth_bytes_per_second", 600.0, False, False),
+        ("nvlink_bandwidth_bytes_per_second", 300.0, True, False),
+        ("tcp_throughput_bytes_per_second", 300.0, False, False),
+    ],
+    ids=["sends-less", "sends-more", "all-move", "tcp"],
+)
+def test_an_eviction_asks_for_a_second_witness_that_is_one(metric: str, observed: float, moves: bool, evicts: bool) -> None:
+    shown = tuple(
+        Evidence("telemetry", "m00", "", name, None, value, expected, 0.0)
+        for name, value, expected in (("gpu_clock_hertz", 1.2e9, 1.7e9), (metric, observed, 500.0))
     )
-    scores = Scores(
-        100.0, ("m00", "m01"), np.array([200.0, 0.0]), 90.0, {"m00": shown}, {"m00": 0.0}, {"m00": "slowdown"}, False, (0.0, 50.0)
-    )
+    score_M, cause = np.array([200.0, 0.0]), {"m00": "slowdown"}
+    scores = Scores(100.0, ("m00", "m01"), score_M, 90.0, {"m00": shown}, {"m00": 0.0}, cause, moves, (0.0, 50.0))
     assert is_corroborated(scores, 0) is evicts
 
 
-@pytest.mark.parametrize(("falls", "tier"), [(0.9, "page"), (0.7, "evict")])
-def test_what_a_machine_hardly_shows_is_no_second_witness(falls: float, tier: str) -> None:
+def test_what_only_stays_while_all_others_stand_is_no_second_witness() -> None:
+    """One goes on to send as it did, for a checkpoint or a log, and meets congestion."""
     values_TMK = healthy(BEGAN + 30)
-    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] *= 0.6
-    values_TMK[BEGAN:, 2, at("rdma_throughput_bytes_per_second")] *= falls
-    values_TMK[BEGAN:, :, WORKS] *= 0.8
-    assert watch(values_TMK)[0][-1].tier == tier
+    values_TMK[BEGAN:, [m for m in range(8) if m != 2], at("rdma_throughput_bytes_per_second")] *= 0.05
+    values_TMK[BEGAN:, :, WORKS[:3]] *= SPINS[:3]
+    values_TMK[BEGAN + 2 :, 2, at("ecn_packets_per_second")] *= 30.0
+    assert {verdict.tier for verdict in watch(values_TMK)[0]} == {"page"}
 
 
 def test_who_works_on_while_its_stage_rests_has_stayed_where_it_was() -> None:

@@ -118,8 +118,8 @@ class Absence(Stage):
         if np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever:
             return True
         # an evaluation may compute half as much, and who spins reads and multiplies next to nothing
-        told = [k for name in _NOT_SPINNING if (k := traits.place.get(name)) is not None and known_K[k]]
-        left = [traits.unscale(k, self.phases.center_K[k]) / max(traits.unscale(k, self.phases.common_K[k]), 1e-9) for k in told]
+        shows = [k for name in _NOT_SPINNING if (k := traits.place.get(name)) is not None and known_K[k]]
+        left = [traits.unscale(k, self.phases.center_K[k]) / max(traits.unscale(k, self.phases.common_K[k]), 1e-9) for k in shows]
         return len(left) >= _N.computing and min(left) > _N.still_computes
 
     def _some_work_on(self, traits: TraitTable, status: RowStatus, phase: Phase) -> bool:

@@ -49,6 +49,7 @@ class ContradictionNumbers:
     one_way: float
     computes: float
     thousand: float
+    slowest_hertz: float
 
 
 _N = numbers("contradiction", ContradictionNumbers)
@@ -90,8 +91,10 @@ class Contradiction(Stage):
             return fallen_KX
         long_KX, slowed = self.state.contradicted_s_KM[:, x] >= _N.lasts_s, phase.harm >= _N.felt
         old_KX = self.state.contradicted_s_KM[:, x] >= _N.standing_s
+        with np.errstate(invalid="ignore"):
+            no_clock_KX = traits.falls_K1 & (raw_KX < _N.slowest_hertz)
         if slowed and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
-            return np.asarray(old_KX | (long_KX & _other_unit_KX(traits, raw_KX, expected_KX)))
+            return np.asarray(old_KX | no_clock_KX | (long_KX & _other_unit_KX(traits, raw_KX, expected_KX)))
         found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=not slowed)
         if fallen_KX.any():
             one_way_KX = _one_way_KX(traits, fallen_KX, apart_KX, expected_KX)
@@ -99,8 +102,9 @@ class Contradiction(Stage):
             found_KX |= one_way_KX & (long_KX | (not slowed))  # what was counted so before the job was slowed still is
         if slowed:  # a process that has halted leaves its GPU spinning
             found_KX = (found_KX & ~traits.halts_K1) | old_KX
+        found_KX |= no_clock_KX
         self._follow(x, found_KX, gap_s)
-        return found_KX & (self.state.contradicted_s_KM[:, x] >= _N.lasts_s)
+        return np.asarray(no_clock_KX | (found_KX & (self.state.contradicted_s_KM[:, x] >= _N.lasts_s)))
 
     def not_judged(self, machines: Sequence[str], metrics: Sequence[str]) -> dict[str, str]:
         """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""

@@ -42,7 +42,6 @@ class ExplainNumbers:
     least: float
     slowed: float
     stall: float
-    second: float
 
 
 _N = numbers("explain", ExplainNumbers)
@@ -96,8 +95,8 @@ class Explaining(Stage):
         group = tuple(row.layout.machines[m] for m in np.flatnonzero(self.groups.in_group_M).tolist())
         phase, status = row.phase, row.status
         quiet = phase.moving or phase.idle or phase.grace or status.outage
-        quiet |= not row.time_s - phase.stands_since_s >= _CORROBORATION.lost_s
-        in_time_s = (at_once_s(phase, status), self.phases.too_late_s(phase, status.interval_s))
+        lasts = row.time_s - phase.stands_since_s >= _CORROBORATION.lost_s  # false while it does not stand
+        in_time_s = (at_once_s(phase, status) if lasts else np.inf, self.phases.too_late_s(phase, status.interval_s))
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
         return Scores(
             row.time_s, machines, score_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
@@ -113,8 +112,8 @@ class Explaining(Stage):
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
-            if found and row.outliers.counted_KX[k, place] < _N.second:
-                continue
+            if found and row.outliers.stayed_KX[k, place]:
+                continue  # its peers moved: no second witness
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue

@@ -38,7 +38,6 @@ class TraitsNumbers:
 
     absurd: float
     unit: float
-    slowest_hertz: float
 
 
 _N = numbers("traits", TraitsNumbers)
@@ -50,7 +49,6 @@ REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "jo
 
 _OF_GPUS = ("gpu_", "nvlink_", "pcie_")  # what the GPUs' exporter reads, by the beginnings of its names
 _OF_HOSTS = "tcp_throughput_bytes_per_second"  # checkpoints and data, where they do not go the network's way
-_CLOCK = "gpu_clock_hertz"
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
@@ -150,7 +148,6 @@ class TraitTable:
         self.least_K1 = np.where(
             [[m is not None and m.low > 0.0] for m in bounds], self._column([m.low if m else 0.0 for m in bounds]), -self.limit_K1
         )
-        self.least_K1[[name.removesuffix(LOW).removesuffix(HIGH) == _CLOCK for name in metrics]] = _N.slowest_hertz
         self.first_K1, self.last_K1 = self._ends()
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
 
