@@ -33,7 +33,7 @@ def is_corroborated(scores: Scores, m: int) -> bool:
     if scores.cause.get(machine, "unknown") == "absence":  # an exporter may die in a long evaluation, too
         return scores.time_s - since_s >= _N.lost_s and not scores.quiet and since_s >= scores.in_time_s[0]
     families = families_of([item for item in scores.evidence.get(machine, ()) if not _does_more(item)])
-    return len(families) >= 2 and not scores.quiet and not families <= _BROUGHT and since_s <= scores.in_time_s[1]
+    return len(families) >= 2 and not families <= _BROUGHT and since_s <= scores.in_time_s[1]
 
 
 def families_of(evidence: Sequence[Evidence]) -> frozenset[str]:

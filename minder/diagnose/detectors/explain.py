@@ -112,8 +112,8 @@ class Explaining(Stage):
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
-            if found and row.outliers.stayed_KX[k, place]:
-                continue  # its peers moved: no second witness
+            if found and (row.phase.grace or row.outliers.stayed_KX[k, place]):
+                continue  # no second witness: all come back, or its peers moved
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue
