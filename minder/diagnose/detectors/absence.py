@@ -4,7 +4,8 @@ Silence speaks only with a second witness, the peers: they stall when a machine 
 says nothing, and where many are silent it is the monitoring that is out. On some sites GPUs that wait for a lost machine look like GPUs
 that rest: a rest counts as a stall once it has lasted, and `verdicts.telemetry` evicts no machine while it may be an evaluation. Where no
 other machine is odd in a stall that has lasted, silence that began minutes before it is worth a page (`at_once_s`). Where as many machines
-are heard for the first time as fall silent, within minutes, the job was started again without these: they were exchanged. M machines.
+are heard for the first time as fall silent, within minutes, the job was started again without these: they were exchanged. Nor does silence
+speak while the peers compute, as in an evaluation, or stand for no longer than they have again and again. M machines.
 """
 
 from __future__ import annotations

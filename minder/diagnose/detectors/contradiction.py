@@ -10,7 +10,10 @@ confirm one another and are one word. While nothing is slowed, what is read at o
 activity does not draw the power that it drew, and a machine that sends a quarter per second while it computes as ever does not exist in
 a job whose machines wait for one another. Nor does one whose GPUs rest and that goes on to send what the others send, while none of them
 is slowed: then the whole of its GPUs' exporter is one word, against the network card's. Traffic of which half is left while nothing is
-slowed is counted in one direction only: steps that are as fast as ever move as many bytes.
+slowed is counted in one direction only: steps that are as fast as ever move as many bytes. So does a machine whose GPUs compute less by
+their gauges: these meet another part of each step than the others' do.
+
+A thousandth of what is expected, or a thousand times it, is a unit also when all stand soon after, and no GPU's clock stands below 10 MHz.
 K metrics, M machines, X machines that stand out.
 """
 
