@@ -4,7 +4,8 @@ Silence speaks only with a second witness, the peers: they stall when a machine 
 says nothing, and where many are silent it is the monitoring that is out. On some sites GPUs that wait for a lost machine look like GPUs
 that rest: a rest counts as a stall once it has lasted, and `verdicts.telemetry` evicts no machine while it may be an evaluation. Where no
 other machine is odd in a stall that has lasted, silence that began minutes before it is worth a page (`at_once_s`). Where as many machines
-are heard for the first time as fall silent, within minutes, the job was started again without these: they were exchanged. M machines.
+are heard for the first time as fall silent, within minutes, the job was started again without these: they were exchanged. Nor does silence
+speak while the peers compute, as in an evaluation, or stand for no longer than they have again and again. M machines.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Absence", "at_once_s"]
 
+_NOT_SPINNING = ("gpu_tensor_activity_ratio", "gpu_fp_activity_ratio", "gpu_memory_bandwidth_ratio")
+
 
 @dataclass(frozen=True, slots=True)
 class AbsenceNumbers:
@@ -48,6 +51,7 @@ class AbsenceNumbers:
     few_at_work: float
     beside: float
     felt: float
+    still_computes: float
 
 
 _N = numbers("absence", AbsenceNumbers)
@@ -85,7 +89,7 @@ class Absence(Stage):
         none_M = np.zeros(len(status.silent_M))
         # processes that are ended one by one, minutes after the training came to stand, leave GPUs at rest, too
         rests = phase.idle and phase.idle_s <= _N.rests_s and not time_s - phase.idle_s - phase.stopped_s >= _N.stands_s
-        if status.outage or phase.effect < _N.felt or not phase.stalled or rests:
+        if status.outage or phase.usual_stand or phase.effect < _N.felt or not phase.stalled or rests:
             return none_M
         fell_silent_M = time_s - status.silence_M
         together_M = np.zeros(len(fell_silent_M), dtype=bool)
@@ -132,7 +136,12 @@ class Absence(Stage):
     def _computes_on(self, traits: TraitTable, phase: Phase) -> bool:
         """What the GPUs compute has not fallen: only what they send has ended, as in an evaluation, and nothing waits."""
         known_K = traits.compute_K & ~np.isnan(self.phases.common_K)
-        return bool(np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever)
+        if np.count_nonzero(known_K) >= _N.computing and phase.shift_K[known_K].mean() > _N.as_ever:
+            return True
+        # an evaluation may compute half as much, and who spins reads and multiplies next to nothing
+        shows = [k for name in _NOT_SPINNING if (k := traits.place.get(name)) is not None and known_K[k]]
+        left = [traits.unscale(k, self.phases.center_K[k]) / max(traits.unscale(k, self.phases.common_K[k]), 1e-9) for k in shows]
+        return len(left) >= _N.computing and min(left) > _N.still_computes
 
     def _some_work_on(self, traits: TraitTable, status: RowStatus, phase: Phase) -> bool:
         """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an

@@ -10,7 +10,10 @@ confirm one another and are one word. While nothing is slowed, what is read at o
 activity does not draw the power that it drew, and a machine that sends a quarter per second while it computes as ever does not exist in
 a job whose machines wait for one another. Nor does one whose GPUs rest and that goes on to send what the others send, while none of them
 is slowed: then the whole of its GPUs' exporter is one word, against the network card's. Traffic of which half is left while nothing is
-slowed is counted in one direction only: steps that are as fast as ever move as many bytes.
+slowed is counted in one direction only: steps that are as fast as ever move as many bytes. So does a machine whose GPUs compute less by
+their gauges: these meet another part of each step than the others' do.
+
+A thousandth of what is expected, or a thousand times it, is a unit also when all stand soon after, and no GPU's clock stands below 10 MHz.
 K metrics, M machines, X machines that stand out.
 """
 
@@ -47,12 +50,15 @@ class ContradictionNumbers:
     reported_s: float
     standing_s: float
     one_way: float
+    computes: float
+    thousand: float
+    slowest_hertz: float
 
 
 _N = numbers("contradiction", ContradictionNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
 
-_HALF = float(np.log(2.0))
+_HALF, _THOUSAND = float(np.log(2.0)), float(np.log(1000.0))
 
 
 @dataclass(slots=True)
@@ -71,7 +77,7 @@ class Contradiction(Stage):
         found = row.outliers
         x = found.machines_X
         expected_KX = row.center_K[:, None] + self.baseline.baseline_KM[:, x]
-        apart = (found.fallen_KX, found.smooth_KX, expected_KX)
+        apart = (found.fallen_KX, found.smooth_KX, expected_KX, row.raw_KM[:, x])
         says_nothing_KX = self.contradicted(row.traits, x, apart, (row.phase, row.status.gap_s))
         if len(x):
             found.counted_KX *= ~says_nothing_KX
@@ -79,26 +85,29 @@ class Contradiction(Stage):
     def contradicted(self, traits: TraitTable, x: np.ndarray, falls: tuple[np.ndarray, ...], when: tuple[Phase, float]) -> np.ndarray:
         """Mask (K, X) of what says nothing. To be asked once per row, also where no machine stands out (X = 0).
 
-        falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known, and where their peers
-        and their past would have them). when: (the row's phase, seconds since the last row).
+        falls: (which series have plainly changed, distances from the peers, scaled, NaN where nothing is known, where their peers and
+        their past would have them, and what came in). when: (the row's phase, seconds since the last row).
         """
-        fallen_KX, apart_KX, expected_KX = falls
+        fallen_KX, apart_KX, expected_KX, raw_KX = falls
         phase, gap_s = when
         if not len(x) and not self.state.contradicted:
             return fallen_KX
-        if (
-            phase.effect >= _N.felt and phase.stalled
-        ):  # there each kind of work stands, or goes on, by itself: what was broken before is still
-            return np.asarray(self.state.contradicted_s_KM[:, x] >= _N.standing_s)
-        found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=phase.effect < _N.felt)
+        long_KX, slowed = self.state.contradicted_s_KM[:, x] >= _N.lasts_s, phase.harm >= _N.felt
+        old_KX = self.state.contradicted_s_KM[:, x] >= _N.standing_s
+        with np.errstate(invalid="ignore"):
+            no_clock_KX = traits.falls_K1 & (raw_KX < _N.slowest_hertz)
+        if slowed and phase.stalled:  # there each kind of work stands, or goes on, by itself: what was broken before is still
+            return np.asarray(old_KX | no_clock_KX | (long_KX & _other_unit_KX(traits, raw_KX, expected_KX)))
+        found_KX = _contradicted_KX(traits, fallen_KX, apart_KX, sources=not slowed)
         if fallen_KX.any():
-            one_way_KX = _one_way_KX(traits, fallen_KX, self.baseline.all_slow.smooth_KM[:, x], expected_KX)
-            # what was counted so before the job was slowed still is
-            found_KX |= one_way_KX & ((phase.effect < _N.felt) | (self.state.contradicted_s_KM[:, x] >= _N.lasts_s))
-        if phase.effect >= _N.felt:  # a process that has halted leaves its GPU spinning
-            found_KX &= ~traits.halts_K1
+            one_way_KX = _one_way_KX(traits, fallen_KX, apart_KX, expected_KX)
+            one_way_KX |= _one_way_KX(traits, fallen_KX, self.baseline.all_slow.smooth_KM[:, x], expected_KX)
+            found_KX |= one_way_KX & (long_KX | (not slowed))  # what was counted so before the job was slowed still is
+        if slowed:  # a process that has halted leaves its GPU spinning
+            found_KX = (found_KX & ~traits.halts_K1) | old_KX
+        found_KX |= no_clock_KX
         self._follow(x, found_KX, gap_s)
-        return found_KX & (self.state.contradicted_s_KM[:, x] >= _N.lasts_s)
+        return np.asarray(no_clock_KX | (found_KX & (self.state.contradicted_s_KM[:, x] >= _N.lasts_s)))
 
     def not_judged(self, machines: Sequence[str], metrics: Sequence[str]) -> dict[str, str]:
         """Machine to one line about a metric that all else of it contradicts, for those whose exporter needs a look."""
@@ -168,13 +177,26 @@ def _at_rest_KX(traits: TraitTable, apart_KX: np.ndarray) -> np.ndarray:
     found_KX = np.zeros(apart_KX.shape, dtype=bool)
     if traits.between is None:
         return found_KX
+    for _, witnesses in traits.doing:
+        computes, carries = ([k for k in witnesses if traits.carries_K[k] == links] for links in (False, True))
+        sum_X, count_X = _sum(apart_KX, computes)
+        carried_X, links_X = _sum(apart_KX, carries)
+        done_X, known_X = sum_X / np.maximum(count_X, 1), np.minimum(count_X, links_X) >= _N.witnesses
+        found_KX[computes] = known_X & (done_X < -_N.computes) & (carried_X > _N.follows * done_X * links_X)
     for read, works in traits.exporters:
         sum_X, count_X = _sum(apart_KX, works)
         done_X = sum_X / np.maximum(count_X, 1)
         with np.errstate(invalid="ignore"):  # nothing is known of its traffic
             goes_on_X = apart_KX[traits.between] > _N.follows * done_X
-        found_KX[read] = goes_on_X & (count_X >= _N.witnesses) & (done_X < -_N.cut)
+        found_KX[read] |= goes_on_X & (count_X >= _N.witnesses) & (done_X < -_N.cut)
     return found_KX
+
+
+def _other_unit_KX(traits: TraitTable, raw_KX: np.ndarray, expected_KX: np.ndarray) -> np.ndarray:
+    """Mask (K, X): a thousandth of what is expected, or a thousand times it."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        times_KX = np.log(raw_KX / (np.exp(expected_KX) - traits.offset_K1))
+        return np.asarray(traits.is_log_K1 & (np.abs(np.abs(times_KX) - _THOUSAND) < _N.thousand))
 
 
 def _alone_X(traits: TraitTable, k: int, shows: tuple[np.ndarray, np.ndarray, np.ndarray], least: np.ndarray | float) -> np.ndarray:

@@ -9,7 +9,7 @@ from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.traits import trait_of
 from minder.model.evidence import Evidence, Scores
 
-__all__ = ["families_of", "is_corroborated"]
+__all__ = ["CorroborationNumbers", "families_of", "is_corroborated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def is_corroborated(scores: Scores, m: int) -> bool:
     since_s = scores.since_s.get(machine, scores.time_s)
     if scores.cause.get(machine, "unknown") == "absence":  # an exporter may die in a long evaluation, too
         return scores.time_s - since_s >= _N.lost_s and not scores.quiet and since_s >= scores.in_time_s[0]
-    families = families_of(scores.evidence.get(machine, ()))
+    families = families_of([item for item in scores.evidence.get(machine, ()) if not _does_more(item)])
     return len(families) >= 2 and not families <= _BROUGHT and since_s <= scores.in_time_s[1]
 
 
@@ -40,3 +40,10 @@ def families_of(evidence: Sequence[Evidence]) -> frozenset[str]:
     """The independent families of metrics that this evidence is of."""
     traits = [trait_of(item.metric) for item in evidence if item.metric is not None]
     return frozenset(trait.family for trait in traits if trait.weight > _N.witness)
+
+
+def _does_more(item: Evidence) -> bool:
+    """It computes or sends more than is expected, as who works on while the others wait: a reason to look, no more."""
+    if item.metric is None or item.observed is None or item.expected is None:
+        return False
+    return trait_of(item.metric).activity and item.observed > item.expected

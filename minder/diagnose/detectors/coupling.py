@@ -93,14 +93,15 @@ class Coupling(Stage):
             older_M = np.where(own_M > _N.down, status.gap_s, 0.0)
             self.state.witness_s_M = np.where(witness_M, np.minimum(self.state.witness_s_M + older_M, _N.old_s), 0.0)
             witness_M = witness_M & (self.state.witness_s_M < _N.old_s)
-        alone = not (stops or phase.grace or phase.effect >= _N.felt or status.outage)
+        slowed = phase.harm >= _N.felt  # others that work more than they did feel nothing
+        alone = not (stops or phase.grace or slowed or status.outage)
         found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~status.silent_M
         if found_M.any() or self.state.alone_s_M.any():
             kept_M = self.state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-status.gap_s / _N.forget_s))
             self.state.alone_s_M = np.where(found_M, kept_M + status.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
         self.state.held_M = found_M.astype(np.float64)
         down_M = found_M | ((self.state.down_M > 0.0) & (own_M < _N.down))
-        self.state.passed_M = ((self.state.down_M > 0.0) & ~down_M & (phase.effect < _N.felt)).astype(np.float64)
+        self.state.passed_M = ((self.state.down_M > 0.0) & ~down_M & (not slowed)).astype(np.float64)
         self.state.down_M = down_M.astype(np.float64)
         return np.asarray(down_M & alone)
 

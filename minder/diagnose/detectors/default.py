@@ -80,7 +80,7 @@ OPTIONAL: tuple[type[Stage], ...] = (
     BaselineReset, LargeClockOffsets, Clocks, Standstill, Contradiction, Changed, Onset, Absence, FirstMover, CauseGroups, Recurrence,
     Coupling, RestartGrace, SkewCorrection, Persistence, Convicting,
 )  # fmt: skip
-_VERSION = 5
+_VERSION = 6
 
 
 class DefaultDetector:

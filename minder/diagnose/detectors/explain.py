@@ -11,7 +11,7 @@ from minder.diagnose.detectors.absence import at_once_s
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.clocks import ClockState
 from minder.diagnose.detectors.contradiction import Contradiction
-from minder.diagnose.detectors.corroboration import families_of
+from minder.diagnose.detectors.corroboration import CorroborationNumbers, families_of
 from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.first_mover import FirstMoverState
 from minder.diagnose.detectors.groups import GroupState
@@ -45,6 +45,7 @@ class ExplainNumbers:
 
 
 _N = numbers("explain", ExplainNumbers)
+_CORROBORATION = numbers("corroboration", CorroborationNumbers)
 
 _SILENT, _FROZEN, _GONE = "silent", "its gauges have stood to the digit", "its GPUs have not been read"
 
@@ -94,7 +95,8 @@ class Explaining(Stage):
         group = tuple(row.layout.machines[m] for m in np.flatnonzero(self.groups.in_group_M).tolist())
         phase, status = row.phase, row.status
         quiet = phase.moving or phase.idle or phase.grace or status.outage
-        in_time_s = (at_once_s(phase, status), self.phases.too_late_s(phase, status.interval_s))
+        lasts = row.time_s - phase.stands_since_s >= _CORROBORATION.lost_s  # false while it does not stand
+        in_time_s = (at_once_s(phase, status) if lasts else np.inf, self.phases.too_late_s(phase, status.interval_s))
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
         return Scores(
             row.time_s, machines, score_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
@@ -110,6 +112,8 @@ class Explaining(Stage):
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
+            if found and (row.phase.grace or row.outliers.stayed_KX[k, place]):
+                continue  # no second witness: all come back, or its peers moved
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue

@@ -19,7 +19,7 @@ from minder.diagnose.detectors.phases import Phase, Phases
 from minder.diagnose.detectors.stage import Stage
 
 if TYPE_CHECKING:
-    from minder.diagnose.detectors.row import Row
+    from minder.diagnose.detectors.row import Layout, Row
 
 __all__ = ["Changed", "FindingOutliers", "Outliers", "PipelineStages"]
 
@@ -173,7 +173,8 @@ class FindingOutliers(Stage):
         counted_KX = np.clip((np.abs(z_KX) - start) / self.config.z_span, 0.0, 1.0)
         moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
         # who has followed its peers a part of their way has not turned away from them either
-        stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < _N.followed * np.abs(np.nan_to_num(smooth_KX))
+        apart_KX = np.nan_to_num(own_KX)
+        stayed_KX = moved_KX * np.sign(apart_KX) < _N.followed * np.abs(apart_KX)
         # more work than its peers', as of uneven experts, is no fault while nothing is slowed; less work is a smaller share
         unfelt_K1 = traits.works_K1 & (phase.harm < _N.harms)
         harmless_K1 = traits.falls_K1 | unfelt_K1
@@ -221,8 +222,10 @@ class Changed(Stage):
             least_K1 = _N.own * traits.reach_K1 if phase.stalled else np.float32(0.0)
             plainly_KX = (found.counted_KX * ~found.stayed_KX > _N.speaks) & (np.abs(found.moved_KX) > least_K1)
             found.counted_KX *= ~lonely_X | plainly_KX.any(axis=0)
+            # nor is it the fault of the one stage that works now, in a job whose stages work in turns, that the others wait
+            found.counted_KX *= ~(lonely_X & traits.works_K1 & (found.z_KX > 0.0))
         if found.counted_KX.any():
-            found.counted_KX *= np.where(_came_back(self.baseline, stages, x, found.own_KX), self.config.came_back, 1.0)
+            found.counted_KX *= np.where(_came_back(self.baseline, row.layout, x, found.own_KX), self.config.came_back, 1.0)
         plain_K1 = np.where(found.unfelt_K1, _N.unfelt * traits.reach_K1, traits.reach_K1)
         change_KX = np.abs(found.moved_KX)
         if found.congested:  # what all have lost in it is not this machine's change
@@ -270,9 +273,11 @@ def _agreed(
     return np.where(peers_KX, np.where(large_X, stage_KX, both_KX), z_KX)
 
 
-def _came_back(baseline: BaselineState, stages: PipelineStages, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
-    """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin."""
-    baseline_KM = baseline.baseline_KM
+def _came_back(baseline: BaselineState, layout: Layout, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
+    """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin. Of
+    congestion, one that has no more than its peers has come nearer to them, however far."""
+    baseline_KM, stages = baseline.baseline_KM, layout.stages
+    least_K1 = np.where(layout.traits.congestion_K, 0.0, -np.inf)[:, None]
     returned_KX = np.zeros(smooth_KX.shape, dtype=bool)
     for index, members in enumerate(stages.members):
         inside_X = np.isin(x, members)
@@ -280,6 +285,7 @@ def _came_back(baseline: BaselineState, stages: PipelineStages, x: np.ndarray, s
             if index not in stages.middles:
                 stages.middles[index] = np.median(baseline_KM[:, members], axis=1, keepdims=True)
             apart_KX = baseline_KM[:, x[inside_X]] - stages.middles[index]
-            small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _N.returned * np.abs(smooth_KX[:, inside_X])
+            place_KX = np.maximum(apart_KX + smooth_KX[:, inside_X], least_K1)
+            small_KX = np.abs(place_KX) < _N.returned * np.abs(smooth_KX[:, inside_X])
             returned_KX[:, inside_X] = small_KX
     return returned_KX

@@ -81,6 +81,10 @@ class PhasesNumbers:
     grace_share: float
     unknown: float
     counts_span: float
+    stands: int
+    long_stand_s: float
+    usual_stand: float
+    stand_kept: float
 
 
 _N = numbers("phases", PhasesNumbers)
@@ -114,6 +118,9 @@ class PhaseState(State):
     stands_since_K: np.ndarray = per("K", np.nan)  # the same of each kind of work
     ran_s_K: np.ndarray = per("K", np.inf)
     risen_since_s: float = np.nan
+    stands: float = 0.0  # how often it has stood and run again
+    stood_for_s: float = 0.0  # for how long it stood the last time
+    longest_stand_s: float = 0.0  # for how long at most, forgotten slowly
 
 
 class Phases(Stage):
@@ -194,6 +201,12 @@ class Phases(Stage):
                 state.stood_s = time_s
                 if state.ran_s > _N.again_s:
                     state.stands_since_s = time_s
+                    if state.stood_for_s >= _N.long_stand_s:
+                        state.longest_stand_s = max(state.stood_for_s, _N.stand_kept * state.longest_stand_s)
+                        state.stands += 1.0
+                    state.stood_for_s = 0.0
+                if phase.effect >= _N.felt:
+                    state.stood_for_s += gap_s
             state.ran_s = 0.0 if phase.stalled else state.ran_s + gap_s
             state.stands_since_K = np.where(stopped_K & (state.ran_s_K > _N.again_s), time_s, state.stands_since_K)
             state.ran_s_K = np.where(stopped_K, 0.0, state.ran_s_K + gap_s)
@@ -201,6 +214,8 @@ class Phases(Stage):
             since_s = np.sort(state.stands_since_K[state.ran_s_K == 0.0])
             phase.stands_since_s = state.stands_since_s
             phase.stopped_s = max(state.stands_since_s, float(since_s[len(since_s) // 2]) if len(since_s) > 1 else -inf)
+            usual_s = _N.usual_stand * state.longest_stand_s if state.stands >= _N.stands else 0.0
+            phase.usual_stand = time_s - state.stands_since_s < usual_s
 
     def _picks_up(self, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:
         """The GPUs have worked plainly more than they usually do, by no measure less, for longer than an iteration's own ups and downs:
@@ -365,7 +380,8 @@ class Phase:
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
     only echoes. stands_since_s: when it came to stand, NaN while it does not; stopped_s: when most of what stands did, which may be later.
     harm: the effect, but for work and traffic that have only become more for all machines: a job that does more than it usually does is
-    harmed by none. usually_rests: GPUs rest now, as in most samples: work comes in bursts.
+    harmed by none. usually_rests: GPUs rest now, as in most samples: work comes in bursts. usual_stand: it has stood as long before, again
+    and again, and went on.
     """
 
     moving: bool
@@ -385,6 +401,7 @@ class Phase:
     stopped_s: float = np.nan
     harm: float = 0.0
     usually_rests: bool = False
+    usual_stand: bool = False
 
 
 def _paces() -> tuple[tuple[float, float], ...]:

@@ -59,6 +59,8 @@ class RecurrenceNumbers:
     second: float
     forgotten: float
     ends: float
+    jitters: float
+    all_write: float
 
 
 _N = numbers("recurrence", RecurrenceNumbers)
@@ -140,6 +142,9 @@ class Recurrence(Stage):
         known = [k for name in SPINNING if (k := traits.place.get(name)) is not None and not np.isnan(self.phases.common_K[k])]
         if not known:
             return -1, None
+        host = traits.host_traffic
+        if host is not None and self.phases.center_K[host] - self.phases.common_K[host] > _N.all_write:
+            self.state.all_rested_s = time_s  # a checkpoint, shorter than a scrape
         k = known[0]
         with np.errstate(invalid="ignore"):
             self.state.worked_M[self.phases.common_K[k] - scaled_KM[k] < _N.works] = 1.0
@@ -159,10 +164,11 @@ class Recurrence(Stage):
         return k, rests_M if self._is_felt(traits) else None
 
     def _is_felt(self, traits: TraitTable) -> bool:
-        """Whether something that the GPUs do, or send, has fallen for all."""
+        """Whether something that the GPUs do, or send, has fallen for all, and by more than it does from row to row."""
         does_K = traits.works_K1[:, 0] & traits.activity_K
         with np.errstate(invalid="ignore"):
-            return bool((self.phases.center_K[does_K] - self.phases.common_K[does_K] < _N.felt).any())
+            least_K = np.minimum(_N.felt, -_N.jitters * np.nan_to_num(self.phases.jitter_K[does_K]))
+            return bool((self.phases.center_K[does_K] - self.phases.common_K[does_K] < least_K).any())
 
     def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:
         """(metric, mask (M,) of the one machine of which a link went down, or of the two that share it)."""

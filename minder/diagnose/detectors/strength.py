@@ -77,6 +77,9 @@ class Weighing(Stage):
         if not (len(x) and outliers.counted_KX.any()):
             return
         falls_KX = outliers.z_KX < 0
+        since_X = np.where(np.isnan(self.score.since_M[x]), row.time_s, self.score.since_M[x])
+        late_X = since_X > self.phases.too_late_s(row.phase, row.status.interval_s)
+        outliers.counted_KX *= ~(traits.halts_K1 & falls_KX & late_X)  # watchdogs end the processes of a job that hangs one by one
         families_FX = family_evidence(traits, outliers.counted_KX, falls_KX)
         reaching_X, network_X = (summed(traits, families_FX, names) for names in (REACHING, _NETWORK))
         total_X = families_FX.sum(axis=0)
@@ -91,7 +94,6 @@ class Weighing(Stage):
         found.single_M[x] = (found.lone_M[x] > _N.lone) & (np.count_nonzero(loud_KX, axis=0) == 1)
         found.clear_M[x] = np.minimum(reaching_X, 1.0) * found.support_M[x]
         harmed_X = outliers.harm_X(row.phase)
-        since_X = np.where(np.isnan(self.score.since_M[x]), row.time_s, self.score.since_M[x])
         joined_X = (harmed_X > 0.0) & self.phases.joined(since_X, row.phase, row.status.interval_s)
         if row.afterwards_X is not None:
             joined_X &= ~row.afterwards_X
