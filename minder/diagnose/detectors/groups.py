@@ -179,7 +179,10 @@ class CauseGroups(Stage):
         if phase.moving or phase.grace:
             return
         if phase.stalled:
-            yield self._camp_M(traits, row.scaled_KM, row.status)
+            k, camp_M = self._camp_M(traits, row.scaled_KM, row.status)
+            members = (camp_M[places] for places in row.layout.stages.members)
+            turns = any(0.5 * len(part_X) < np.count_nonzero(part_X) < len(part_X) for part_X in members)
+            yield k, camp_M & (not turns)  # most of a stage rests, and one of it works on: it is not its turn
         if phase.idle:
             return
         for name, (side, least) in {} if phase.usually_rests else _waiting().items():
