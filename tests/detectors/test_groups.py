@@ -138,6 +138,7 @@ def test_of_two_camps_of_a_standing_job_the_few_are_named(few: list[int], few_sp
         (f"m{m:02d}", "group" if len(few) > 1 else "machine") for m in few
     }
     assert found[0].time_s - 1.7e9 - 5.0 * BEGAN <= 180.0
+    assert all(piece.expected is None or np.isfinite(piece.expected) for piece in found[0].evidence)
 
 
 def test_one_machine_that_works_while_all_others_rest_evaluates_for_all() -> None:

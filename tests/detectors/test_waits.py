@@ -51,7 +51,15 @@ def test_a_machine_that_waits_for_its_host_is_paged(metric: str, value: float, n
     found = named(values_TMK)
     assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m03",), "page")]
     assert metric in {piece.metric for piece in found[0].evidence}
+    assert all(piece.expected is None or np.isfinite(piece.expected) for piece in found[0].evidence)
     assert found[0].time_s - 1.7e9 - 5.0 * BEGAN <= 240.0
+
+
+def test_a_machine_that_has_waited_from_its_first_step_on_is_paged() -> None:
+    """A fifth below all others in how busy its GPUs are, and never otherwise."""
+    values_TMK = job()
+    values_TMK[:, 3, [at("gpu_duty_cycle_ratio"), at("gpu_graphics_activity_ratio")]] *= 0.68
+    assert [(verdict.machines, verdict.tier) for verdict in named(values_TMK)] == [(("m03",), "page")]
 
 
 def test_a_wait_of_two_minutes_or_of_two_machines_is_nothing() -> None:

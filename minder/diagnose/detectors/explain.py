@@ -14,7 +14,7 @@ from minder.diagnose.detectors.contradiction import Contradiction
 from minder.diagnose.detectors.corroboration import CorroborationNumbers, families_of
 from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.first_mover import FirstMoverState
-from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.groups import GroupState, standing_M
 from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsetState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
@@ -158,7 +158,7 @@ class Explaining(Stage):
         k = int(self.groups.grouped_k_M[m])
         metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
         scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[k, 0])
-        expected = row.traits.unscale(k, scaled - float(self.groups.place_KM[k, m]))
+        expected = row.traits.unscale(k, scaled - float(standing_M(self.groups, self.baseline, k)[m]))
         return (Evidence("telemetry", row.layout.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
     def _cause(self, row: Row, place: int) -> Cause:

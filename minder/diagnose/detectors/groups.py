@@ -32,7 +32,7 @@ from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
 from minder.diagnose.detectors.phases import PhasesNumbers, PhaseState
-from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState, RowStatus
+from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState
 from minder.diagnose.detectors.restart_grace import RestartGraceState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -41,7 +41,7 @@ from minder.diagnose.detectors.traits import SPINNING, TraitsNumbers, TraitTable
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["CauseGroups", "GroupState", "hit_together", "together_s"]
+__all__ = ["CauseGroups", "GroupState", "hit_together", "standing_M", "together_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +179,7 @@ class CauseGroups(Stage):
         if phase.moving or phase.grace:
             return
         if phase.stalled:
-            k, camp_M = self._camp_M(traits, row.scaled_KM, row.status)
-            members = (camp_M[places] for places in row.layout.stages.members)
-            turns = any(0.5 * len(part_X) < np.count_nonzero(part_X) < len(part_X) for part_X in members)
-            yield k, camp_M & (not turns)  # most of a stage rests, and one of it works on: it is not its turn
+            yield self._camp_M(row)
         if phase.idle:
             return
         for name, (side, least) in {} if phase.usually_rests else _waiting().items():
@@ -197,9 +194,11 @@ class CauseGroups(Stage):
             if name in traits.place:
                 yield traits.place[name], self._full_M(traits.place[name], most)
 
-    def _camp_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus) -> tuple[int, np.ndarray]:
+    def _camp_M(self, row: Row) -> tuple[int, np.ndarray]:
         """(metric, mask (M,)): of a job that stands the few that rest while all others spin, or that spin while all others rest. What else
-        their GPUs do must differ to the same side, for a sensor may be broken; who writes for all is none of them."""
+        their GPUs do must differ to the same side, for a sensor may be broken; who writes for all is none of them. Where most of a stage,
+        and not all of it, are these few, stages work in turns, and one of its machines is late."""
+        traits, scaled_KM, status = row.traits, row.scaled_KM, row.status
         none_M, common_K = np.zeros(scaled_KM.shape[1], dtype=bool), self.phases.common_K
         k = next((traits.place[name] for name in SPINNING if name in traits.place and not isnan(common_K[traits.place[name]])), -1)
         computes_K = traits.compute_K & ~np.isnan(common_K)
@@ -219,7 +218,9 @@ class CauseGroups(Stage):
             far_M = side * (place_M - np.median(place_M[others_M])) > _PHASES.rest_duty
         camp_M = few_M & far_M & (side * (own_M - theirs) > _N.agrees) & (own_M < _PHASES.stood)  # who evaluates for all works on
         camp_M &= ~(self.restart_grace.rests_on_M > 0.0) & np.isnan(self.restart_grace.writes_since_M)
-        return k, camp_M if theirs < _ABSENCE.as_ever and np.count_nonzero(camp_M) == np.count_nonzero(few_M) else none_M
+        whole = np.count_nonzero(camp_M) == np.count_nonzero(few_M)
+        shares = [float(camp_M[members].mean()) for members in row.layout.stages.members]
+        return k, camp_M if theirs < _ABSENCE.as_ever and whole and not any(0.5 < share < 1.0 for share in shares) else none_M
 
     def _follow(self, traits: TraitTable, k: int, raw_M: np.ndarray, pace: tuple[float, float], learns: bool) -> np.ndarray:
         """(M,): how far each machine stands from the middle of all in this metric, scaled; what is usual of it follows. What repeats itself
@@ -284,9 +285,9 @@ class CauseGroups(Stage):
         """Whether all that says how busy this machine's GPUs are shows what metric k shows: one reading alone may be broken."""
         below = {}
         for other in [traits.place[name] for name in SPINNING if name in traits.place]:
-            place_M = self.baseline.all_quick.smooth_KM[other] + self.baseline.baseline_KM[other]
-            if not np.isnan(place_M[m]):
-                below[other] = float(np.nanmedian(place_M) - place_M[m])
+            apart = float(standing_M(self.state, self.baseline, other)[m])
+            if not isnan(apart):
+                below[other] = -apart
         return all(share >= _N.shows * below.get(k, 0.0) for share in below.values())
 
     def _full_M(self, k: int, most: float) -> np.ndarray:
@@ -304,7 +305,7 @@ class CauseGroups(Stage):
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
         if traits.rises_K[k] and not traits.errs_K[k]:
             return found_M
-        place_M = self.state.place_KM[k]
+        place_M = standing_M(self.state, self.baseline, k)
         worse_M = place_M if traits.errs_K[k] else -place_M
         known_M, far = ~np.isnan(place_M), _N.errs if traits.errs_K[k] else _N.far_below
         if np.count_nonzero(known_M) < _N.fewest:
@@ -318,6 +319,14 @@ class CauseGroups(Stage):
         alike = float(np.abs(apart_M[known_M]).max()) <= _N.alike * apart_M[worst]
         found_M[worst] = alike and far < apart_M[worst] < most
         return found_M
+
+
+def standing_M(groups: GroupState, baseline: BaselineState, k: int) -> np.ndarray:
+    """(M,): how far each machine stands from the middle of all in metric k, scaled: of a cause of slowness by the memory of its own."""
+    if not np.isnan(groups.place_KM[k]).all():
+        return np.asarray(groups.place_KM[k])
+    place_M = baseline.all_quick.smooth_KM[k] + baseline.baseline_KM[k]
+    return np.asarray(place_M - median_known(place_M))
 
 
 def _warmup_s(interval_s: float) -> float:
