@@ -66,6 +66,7 @@ def test_at_most_a_fifth_of_the_faults_cannot_be_seen() -> None:
     assert np.mean(shown) >= 0.8
 
 
+@pytest.mark.lab  # seconds of computing
 def test_values_and_numbers_lie_in_their_ranges() -> None:
     worlds = [draw(seed) for seed in range(2000, 2016)]
     for world in worlds:

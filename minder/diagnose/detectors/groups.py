@@ -30,7 +30,7 @@ from minder.diagnose.detectors.absence import AbsenceNumbers
 from minder.diagnose.detectors.baseline import BaselineNumbers, BaselineState
 from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.peers import median_known
+from minder.diagnose.detectors.peers import Ordered, median_known
 from minder.diagnose.detectors.phases import PhasesNumbers, PhaseState
 from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState
 from minder.diagnose.detectors.restart_grace import RestartGraceState
@@ -129,41 +129,43 @@ class CauseGroups(Stage):
         phase, status, traits = row.phase, row.status, row.traits
         waited_s = self.state.group_waited_s + status.gap_s
         self.state.group_waited_s = 0.0 if waited_s >= _N.step_s else waited_s
-        if waited_s < _N.step_s or status.outage:  # what lasts for minutes need not be asked for every second
+        if waited_s < _N.step_s or status.outage or not len(row.raw_KM):  # what lasts for minutes need not be asked for every second
             return
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
-        apart_M, asked_M = np.zeros(len(grouped_s_M), dtype=bool), np.isnan(k_M)
-        causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
+        apart_M, asked = np.zeros(len(grouped_s_M), dtype=bool), []
+        all_causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
         steady = not (phase.idle or phase.grace or phase.moving)
-        jams_K = traits.congestion_K & ~traits.errs_K
-        for k in sorted(causes.tolist(), key=lambda k: bool(jams_K[k])):
-            rests, shift = (phase.idle or phase.grace) and not traits.errs_K[k], float(phase.shift_K[k])
-            if rests and not jams_K[k] and abs(shift) > _N.stays * float(traits.reach_K1[k, 0]):
-                continue  # what it does in a rest says nothing of work
-            away_M = self._follow(traits, k, row.raw_KM[k], (waited_s, status.interval_s), learns=not rests)
-            if jams_K[k] and (rests or phase.moving or apart_M.any()):
+        jams_K, rests_K = traits.congestion_K & ~traits.errs_K, (phase.idle or phase.grace) & ~traits.errs_K
+        # what moves in a rest says nothing of work
+        moves_K = rests_K & ~jams_K & (np.abs(phase.shift_K) > _N.stays * traits.reach_K1[:, 0])
+        causes = all_causes[~moves_K[all_causes]]
+        away_CM = self._follow(traits, causes, row.raw_KM[causes], (waited_s, status.interval_s), ~rests_K[causes])
+        shows_C = self._shows_C(traits, causes, status.interval_s)
+        for c in np.argsort(jams_K[causes], kind="stable").tolist():
+            k = int(causes[c])
+            if jams_K[k] and (rests_K[k] or phase.moving or apart_M.any()):
                 continue  # nor does congestion, which spreads, too, from who has errors, or is slow, to its neighbours
-            asked_M |= k_M == k
-            members_M = self._members_M(traits, k, away_M, (shift, _warmup_s(status.interval_s)))
-            if rests:  # who stood apart before goes on to, and no one begins
+            asked.append(k)
+            if not shows_C[c]:
+                continue
+            members_M = self._members_M(traits, k, away_CM[c], (float(phase.shift_K[k]), _warmup_s(status.interval_s)))
+            if rests_K[k]:  # who stood apart before goes on to, and no one begins
                 members_M &= grouped_s_M > 0.0
             if jams_K[k]:  # ports differ in it by themselves
                 members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
                 members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
-            members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
+            members_M = members_M if members_M.any() or rests_K[k] else self._alone_M(traits, k)
             if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
                 # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
                 costs_M = (self.state.place_KM[jams_K] > _N.costs * traits.reach_K1[jams_K]).any(axis=0)
                 members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
-            if members_M.any():
-                k_M = np.where(members_M & ~apart_M, float(k), k_M)
-                apart_M |= members_M
+            k_M = np.where(members_M & ~apart_M, float(k), k_M)
+            apart_M |= members_M
         for k, members_M in self._of_waiting(row):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
-        if steady:
-            asked_M |= ~np.isin(k_M, causes)
         if apart_M.any() or grouped_s_M.any():
+            asked_M = np.isnan(k_M) | np.isin(k_M, asked) | (steady & ~np.isin(k_M, all_causes))
             kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
             longer_s_M = np.minimum(grouped_s_M + min(waited_s, _N.most_step_s), _N.most_s)
             self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
@@ -222,27 +224,40 @@ class CauseGroups(Stage):
         shares = [float(camp_M[members].mean()) for members in row.layout.stages.members]
         return k, camp_M if theirs < _ABSENCE.as_ever and whole and not any(0.5 < share < 1.0 for share in shares) else none_M
 
-    def _follow(self, traits: TraitTable, k: int, raw_M: np.ndarray, pace: tuple[float, float], learns: bool) -> np.ndarray:
-        """(M,): how far each machine stands from the middle of all in this metric, scaled; what is usual of it follows. What repeats itself
-        is a reading here: a capped clock does. pace: seconds since the last look, and between scrapes."""
+    def _follow(
+        self, traits: TraitTable, causes: np.ndarray, raw_CM: np.ndarray, pace: tuple[float, float], learns_C: np.ndarray
+    ) -> np.ndarray:
+        """(C, M): how far each machine stands from the middle of all in these metrics, scaled; what is usual of it follows. What repeats
+        itself is a reading here: a capped clock does. pace: seconds since the last look, and between scrapes."""
         waited_s, interval_s = pace
-        away_M = traits.scale_one(k, raw_M)
-        away_M -= median_known(away_M)
-        place_M, usual_M, known_s_M = self.state.place_KM[k], self.state.usual_KM[k], self.state.known_KM[k]
+        away_CM = traits.scale_rows(causes, raw_CM)
+        away_CM -= Ordered(away_CM).median_K()[:, None]
+        place_CM = self.state.place_KM[causes]
         gain = 1.0 - np.exp(-waited_s / max(_N.smooth_s, _N.smooth_intervals * interval_s))
-        seen_M = ~np.isnan(away_M)
-        place_M[:] = np.where(seen_M & ~np.isnan(place_M), place_M + gain * (away_M - place_M), np.where(seen_M, away_M, place_M))
-        reach, side = float(traits.reach_K1[k, 0]), 1.0 if traits.rises_K[k] else -1.0
-        if not learns:
-            return away_M
+        seen_CM = ~np.isnan(away_CM)
+        place_CM = np.where(seen_CM & ~np.isnan(place_CM), place_CM + gain * (away_CM - place_CM), np.where(seen_CM, away_CM, place_CM))
+        self.state.place_KM[causes] = place_CM
+        usual_CM, known_s_CM = self.state.usual_KM[causes], self.state.known_KM[causes]
+        reach_C1, side_C1 = traits.reach_K1[causes], np.where(traits.rises_K[causes], 1.0, -1.0)[:, None]
         with np.errstate(invalid="ignore"):
-            far_M = side * (np.where(side * away_M > side * place_M, away_M, place_M) - usual_M) > _N.learned * reach
-        far_M &= known_s_M >= _warmup_s(interval_s)
-        taught_s_M = np.where(seen_M, np.where(far_M, _N.slowly, 1.0) * waited_s, 0.0)  # hardly what may be a fault
-        known_s_M += taught_s_M
-        share_M = np.maximum(taught_s_M / np.maximum(known_s_M, 1.0), 1.0 - np.exp(-taught_s_M / _BASELINE.usual_s))
-        usual_M += share_M * np.where(seen_M, away_M - usual_M, 0.0)
-        return away_M
+            far_CM = np.fmax(side_C1 * away_CM, side_C1 * place_CM) - side_C1 * usual_CM > _N.learned * reach_C1
+        far_CM &= known_s_CM >= _warmup_s(interval_s)
+        taught_s_CM = np.where(seen_CM & learns_C[:, None], np.where(far_CM, _N.slowly, 1.0) * waited_s, 0.0)  # hardly what may be a fault
+        known_s_CM += taught_s_CM
+        share_CM = np.maximum(taught_s_CM / np.maximum(known_s_CM, 1.0), 1.0 - np.exp(-taught_s_CM / _BASELINE.usual_s))
+        self.state.known_KM[causes] = known_s_CM
+        self.state.usual_KM[causes] = usual_CM + share_CM * np.where(seen_CM, away_CM - usual_CM, 0.0)
+        return away_CM
+
+    def _shows_C(self, traits: TraitTable, causes: np.ndarray, interval_s: float) -> np.ndarray:
+        """Mask (C,) of the metrics in which some machine stands so far off that it is worth a closer look: most rows have none."""
+        place_CM, known_CM = self.state.place_KM[causes], self.state.known_KM[causes] >= _warmup_s(interval_s)
+        side_C1, errs_C1 = np.where(traits.rises_K[causes], 1.0, -1.0)[:, None], traits.errs_K[causes][:, None]
+        with np.errstate(invalid="ignore"):
+            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > _N.plain * traits.reach_K1[causes])
+            apart_CM = place_CM - Ordered(place_CM).median_K()[:, None]
+            alone_CM = np.where(errs_C1, apart_CM > _N.errs, apart_CM < -_N.far_below)  # see _alone_M
+        return np.asarray((far_CM | alone_CM).any(axis=1))
 
     def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float]) -> np.ndarray:
         """Mask (M,): one or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others. Each
@@ -270,7 +285,7 @@ class CauseGroups(Stage):
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
         of_all = self.baseline.all_slow
         known_M = ~np.isnan(of_all.smooth_KM[k])
-        if np.count_nonzero(known_M) < _N.fewest:
+        if np.count_nonzero(known_M) < _N.fewest or not float(np.fmax.reduce(side * of_all.smooth_KM[k])) > least:
             return found_M
         far_M = np.where(known_M, side * of_all.smooth_KM[k], 0.0)
         first = int(np.argmax(far_M))
@@ -293,6 +308,8 @@ class CauseGroups(Stage):
     def _full_M(self, k: int, most: float) -> np.ndarray:
         """Mask (M,): the few machines of which what a host can hold has run full since their usual place was learned."""
         last_M = self.presence.last_KM[k]
+        if not (last_M >= most).any():
+            return np.zeros(len(last_M), dtype=bool)
         with np.errstate(invalid="ignore"):
             risen_M = self.baseline.all_quick.smooth_KM[k] > np.maximum(_N.filled, self.baseline.all_quick.unit_KM[k])
             full_M = (last_M >= most) & (last_M <= 1.0) & risen_M

@@ -196,15 +196,16 @@ class TraitTable:
                 scaled_KM[k] = any_bit(values_KM[k], bits)
         return np.asarray(scaled_KM)
 
-    def scale_one(self, k: int, values_M: np.ndarray) -> np.ndarray:
-        """(M,): values of metric k, scaled; NaN where they mean nothing."""
-        means_M, offset = (values_M >= self.least_K1[k, 0]) & (values_M <= self.limit_K1[k, 0]), self.offset_K1[k, 0]
-        if self.bits_K[k]:
-            scaled_M = any_bit(values_M, np.int64(offset))
-        else:
-            with np.errstate(invalid="ignore", over="ignore"):
-                scaled_M = np.log(np.maximum(values_M, 0.0) + offset) if self.is_log_K1[k, 0] else values_M / offset
-        return np.where(means_M, scaled_M, np.nan)
+    def scale_rows(self, rows_C: np.ndarray, values_CM: np.ndarray) -> np.ndarray:
+        """(C, M): values of the metrics rows_C, scaled; NaN where they mean nothing."""
+        offset_C1, log_C = self.offset_K1[rows_C], self.is_log_K1[rows_C, 0]
+        with np.errstate(invalid="ignore", over="ignore"):
+            means_CM = (values_CM >= self.least_K1[rows_C]) & (values_CM <= self.limit_K1[rows_C])
+            scaled_CM = values_CM / offset_C1
+            scaled_CM[log_C] = np.log(np.maximum(values_CM[log_C], 0.0) + offset_C1[log_C])
+        for c in np.flatnonzero(self.bits_K[rows_C]).tolist():
+            scaled_CM[c] = any_bit(values_CM[c], np.int64(offset_C1[c, 0]))
+        return np.where(means_CM, scaled_CM, np.nan)
 
     def unscale(self, k: int, value: float) -> float:
         """One scaled value of metric k back in its base unit."""
