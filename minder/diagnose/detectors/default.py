@@ -31,6 +31,7 @@ from minder.diagnose.detectors.outliers import Changed, FindingOutliers, Pipelin
 from minder.diagnose.detectors.persistence import Persistence
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.presence import Presence
+from minder.diagnose.detectors.ranking import Ranking
 from minder.diagnose.detectors.recurrence import Recurrence
 from minder.diagnose.detectors.restart_grace import RestartGrace
 from minder.diagnose.detectors.row import Layout, Row
@@ -72,6 +73,7 @@ STAGES: tuple[type[Stage], ...] = (
     Persistence,  # what stays
     Accumulating,  # evidence grows
     Convicting,  # by minutes instead of seconds
+    Ranking,  # and of whom nothing is known, who stands farthest
     Explaining,  # the scores, and why
     Learning,  # what is usual
 )
@@ -80,7 +82,7 @@ OPTIONAL: tuple[type[Stage], ...] = (
     BaselineReset, LargeClockOffsets, Clocks, Standstill, Contradiction, Changed, Onset, Absence, FirstMover, CauseGroups, Recurrence,
     Coupling, RestartGrace, SkewCorrection, Persistence, Convicting,
 )  # fmt: skip
-_VERSION = 6
+_VERSION = 7
 
 
 class DefaultDetector:

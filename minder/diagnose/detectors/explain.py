@@ -70,7 +70,7 @@ class Explaining(Stage):
 
     def _explained(self, row: Row) -> Scores:
         """Scores of one row."""
-        machines, score_M = row.layout.machines, self.score.score_M.copy()
+        machines, score_M = row.layout.machines, self.score.score_M
         evidence: dict[str, tuple[Evidence, ...]] = {}
         since: dict[str, float] = {}
         cause: dict[str, Cause] = {}
@@ -99,7 +99,7 @@ class Explaining(Stage):
         in_time_s = (at_once_s(phase, status) if lasts else np.inf, self.phases.too_late_s(phase, status.interval_s))
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
         return Scores(
-            row.time_s, machines, score_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
+            row.time_s, machines, row.ranked_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
             group if len(group) > 1 else (), unjudged, off,
         )  # fmt: skip
 

@@ -67,6 +67,7 @@ class Row:
     recurring_x: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     calm: bool = False
     skewed_M: np.ndarray | None = None
+    ranked_M: np.ndarray = field(init=False)
     scores: Scores = field(init=False)
     barred_M: np.ndarray | None = None
 
