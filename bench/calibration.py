@@ -1,69 +1,78 @@
 """Whether a confidence of 0.9 is right nine times in ten: python bench/calibration.py FILE... [--fit] [--plot FILE.png]
 
-FILE is what `python bench/default_detector.py SOURCE --json CASES.json` wrote, or the rows.jsonl of bench/compare_detectors.py, of which
-the default detector's newest row of each recording counts. Counts the first accusation of each recording; right is one of a machine that
-is at fault, after the onset, however late. Prints the reliability table, its expected calibration error and Brier score; --fit
-prints the slope and intercept of minder/diagnose/verdicts/telemetry.py that these verdicts ask for (Platt, 1999: targets (r+1)/(r+2) and
-1/(w+2) for r right and w wrong ones), to be checked on recordings that were not fitted.
+FILE is what `python bench/default_detector.py SOURCE... --json CASES.json` wrote. Counts the first accusation of each recording; right is
+one of a machine that is at fault, or of a group with one, after the onset, however late. Prints the reliability table, its expected
+calibration error and Brier score, what was said less what was right with a 95 % interval (Wilson, of the share that was right), the Brier
+score of a constant, and the slope of right on the log odds that were said. --fit prints the `ODDS` of minder/diagnose/verdicts/telemetry.py
+that these verdicts ask for (logistic regression, scikit-learn's default penalty), and the same figures for each family of worlds by odds
+that were fitted to the other families. Kinds of recording of one family (plain and hard) are left out together.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from default_detector import KINDS
+from sklearn.linear_model import LogisticRegression
 
-from minder.diagnose.verdicts.telemetry import INTERCEPT, SLOPE
+from minder.diagnose.verdicts.telemetry import ODDS
+from minder.offline.evaluation.intervals import wilson
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.evaluation.scoring import Judged
 from minder.offline.plots.evaluation import draw_reliability
+from minder.offline.training.learned.measure import reliability_slope
+
+FITTED = ("alone", "unknown", "group")  # together is set by hand: too few worlds have it
 
 
-def first_verdicts(paths: list[Path]) -> tuple[list[float], list[bool]]:
-    """(confidence, right) of each recording's first accusation."""
-    confidence, right = [], []
-    for path in paths:
-        for stated, good in _of_rows(path) if path.suffix == ".jsonl" else _of_cases(path):
-            confidence.append(stated)
-            right.append(good)
-    return confidence, right
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first accusation of a recording. shown: what of FITTED it shows."""
+
+    family: str
+    said: float
+    right: bool
+    shown: tuple[bool, bool, bool]
 
 
-def _of_cases(path: Path) -> Iterator[tuple[float, bool]]:
-    for case in json.loads(path.read_text()):
-        if case["verdicts"]:
-            delay_s, machines, _, _, stated, *_ = case["verdicts"][0]
-            yield float(stated), bool(case["culprit"]) and machines == case["culprit"] and delay_s >= 0.0
+def first_verdicts(paths: Sequence[Path]) -> list[First]:
+    found = []
+    for case in (case for path in paths for case in json.loads(path.read_text()) if case["verdicts"]):
+        delay_s, named, _, cause, said, metrics = case["verdicts"][0]
+        machines = named.split(",")
+        kind = case["judged"]["recording"].split(":")[0]
+        shown = (len(set(metrics)) == 1 and cause != "absence", cause == "unknown", len(machines) > 1)
+        found.append(First(KINDS.get(kind, kind), said, case["culprit"] in machines and delay_s >= 0.0, shown))
+    return found
 
 
-def _of_rows(path: Path) -> Iterator[tuple[float, bool]]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    newest = {(row["recipe"], row["seed"], row["index"]): row for row in rows if row["detector"] == "default"}
-    for row in newest.values():
-        if row["told"]:
-            delay_s, machines, _, _, stated = row["told"][0]
-            yield float(stated), set(machines) <= set(row["culprits"]) and delay_s >= 0.0
+def fit(verdicts: Sequence[First]) -> LogisticRegression:
+    return LogisticRegression().fit([item.shown for item in verdicts], [item.right for item in verdicts])
 
 
-def fit(confidence: list[float], right: list[bool], rounds: int = 100) -> tuple[float, float]:
-    """Slope and intercept over the raw strength, by Newton's method."""
-    raw_V = (np.array([math.log(c / (1.0 - c)) for c in confidence]) - INTERCEPT) / SLOPE
-    good = sum(right)
-    target_V = np.where(np.array(right), (good + 1) / (good + 2), 1 / (len(right) - good + 2))
-    design_VP = np.column_stack([raw_V, np.ones(len(raw_V))])
-    weights_P = np.array([SLOPE, INTERCEPT])
-    ridge_PP = np.diag([0.1, 1e-6])  # a few verdicts must not make the slope steep
-    for _ in range(rounds):
-        share_V = 1.0 / (1.0 + np.exp(-design_VP @ weights_P))
-        hessian_PP = (design_VP * (share_V * (1 - share_V))[:, None]).T @ design_VP + ridge_PP
-        gradient_P = design_VP.T @ (target_V - share_V) - ridge_PP @ (weights_P - np.array([SLOPE, 0.0]))
-        weights_P = weights_P + 0.5 * np.linalg.solve(hessian_PP, gradient_P)
-    return float(weights_P[0]), float(weights_P[1])
+def left_out(verdicts: Sequence[First]) -> list[float]:
+    """What each verdict would say by odds fitted to the verdicts of all other families."""
+    said = [0.0] * len(verdicts)
+    for family in sorted({item.family for item in verdicts}):
+        model = fit([item for item in verdicts if item.family != family])
+        here = [place for place, item in enumerate(verdicts) if item.family == family]
+        for place, share in zip(here, model.predict_proba([verdicts[place].shown for place in here])[:, 1], strict=True):
+            said[place] = float(share)
+    return said
+
+
+def figures(said: Sequence[float], right: Sequence[bool]) -> str:
+    said_N, right_N = np.array(said), np.array(right, dtype=float)
+    share = wilson(int(right_N.sum()), len(right_N))
+    gap, low, high = (float(said_N.mean()) - value for value in (share.value, share.high, share.low))
+    brier, constant = float(((said_N - right_N) ** 2).mean()), float(right_N.mean() * (1.0 - right_N.mean()))
+    slope = reliability_slope(said_N, right_N)
+    return f"said less right {gap:+.3f} ({low:+.3f} to {high:+.3f}), Brier {brier:.4f} (a constant {constant:.4f}), slope {slope:.2f}"
 
 
 def main() -> None:
@@ -73,19 +82,23 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     if not arguments.cases:
-        print("name the files that bench/default_detector.py --json or bench/compare_detectors.py wrote")
+        print("name the files that bench/default_detector.py --json wrote")
         return
-    confidence, right = first_verdicts(arguments.cases)
-    judged = [Judged("", None, "found" if good else "wrong", confidence=stated) for stated, good in zip(confidence, right, strict=True)]
+    verdicts = first_verdicts(arguments.cases)
+    right = [item.right for item in verdicts]
+    judged = [Judged("", None, "found" if item.right else "wrong", confidence=item.said) for item in verdicts]
     found = measure_reliability(judged)
     print(f"{found.count} verdicts, {sum(right)} right; expected calibration error {found.error:.3f}, Brier {found.brier:.3f}")
+    print(f"as said: {figures([item.said for item in verdicts], right)}")
     print(f"{'confidence':>12} {'n':>5} {'stated':>6} {'right':>6}   95 % interval")
     for item in found.bins:
         span = f"{item.right.low:.2f} to {item.right.high:.2f}"
         print(f"{item.low:6.2f}..{item.high:4.2f} {item.count:>5} {item.confidence:6.2f} {item.right.value:6.2f}   {span}")
     if arguments.fit:
-        slope, intercept = fit(confidence, right)
-        print(f"SLOPE, INTERCEPT = {slope:.2f}, {intercept:.2f}")
+        model = fit(verdicts)
+        fitted = {"base": float(model.intercept_[0]), **dict(zip(FITTED, map(float, model.coef_[0]), strict=True))}
+        print("fitted: " + ", ".join(f"{name} {value:.2f} (now {getattr(ODDS, name):.2f})" for name, value in fitted.items()))
+        print(f"by odds of the other families: {figures(left_out(verdicts), right)}")
     if arguments.plot is not None:
         arguments.plot.write_bytes(draw_reliability([asdict(item) for item in found.bins], found.error))
 

@@ -41,7 +41,7 @@ FAULTS = (
     "machine_unreachable", "pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal",
 )  # fmt: skip
 # Kinds of recording that are not what `draw` of their family gives, by family.
-_KINDS = {
+KINDS = {
     "plain": "classic", "hard": "classic", "foreign": "foreign", "skewed": "foreign", "barriers": "barriers", "barriers_plain": "barriers",
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ class Case:
 
 def columns_of(kind: str, seed: int) -> tuple[Any, tuple[str, ...]]:
     """(samples with their truth, nuisances) of a kind of recording; two of three seeds have a fault, in turn."""
-    family: Any = load_family(_KINDS[kind])
+    family: Any = load_family(KINDS[kind])
     if family.NAME == "classic":
         fault = FAULTS[seed // 3 * 2 % len(FAULTS) if seed % 3 == 0 else (seed // 3 * 2 + 1) % len(FAULTS)] if seed % 3 else None
         recipe = getattr(family, kind)(seed, fault)
@@ -90,7 +90,7 @@ def generated(kind: str, seed: int) -> tuple[Window, dict[str, object], Truth, t
     path = Path(folder) / f"{kind}-{seed}.pickle" if folder else None
     if path is not None and path.exists():
         return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
-    if kind in _KINDS:
+    if kind in KINDS:
         columns, nuisances = columns_of(kind, seed)
         truth = Truth(f"{kind}:{seed}", columns.fault, columns.culprit, columns.onset_s, (), None)
         made = (align_columns(columns, columns.interval_s), dict(columns.stages), truth, nuisances)

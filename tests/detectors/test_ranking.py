@@ -28,7 +28,7 @@ def test_who_stands_farthest_is_first_and_far_from_accused() -> None:
         detector.learn(row, frozenset())
     last = found[-1]
     assert last.machines[int(np.argmax(last.score_M))] == "m4"
-    assert 0.0 < last.score_M.min() and last.score_M.max() < 0.1 * last.threshold and not last.evidence
+    assert last.score_M.min() > 0.0 and last.score_M.max() < 0.1 * last.threshold and not last.evidence
 
 
 def test_a_machine_without_data_and_a_metric_that_stands_have_no_place_in_the_order() -> None:

@@ -5,12 +5,11 @@ adds what it may cost to be wrong: `evict` needs two independent families of met
 two minutes of silence that the peers' stall confirms (a scrape that was lost for a minute may fall into a pause of all); anything less
 pages.
 
-**Confidence.** Of the verdicts with 0.9, about nine in ten should be right. The raw strength of a verdict is what a reader of its evidence
-would count: independent families of metrics that agree, how much more evidence there is than a verdict needs, and whether others turned odd
-at the same moment. A logistic curve through held-back verdicts (Platt, 1999) makes it a share: `python bench/calibration.py CASES.json
---fit` prints its two parameters. SLOPE and INTERCEPT are set, not fitted: of 47 verdicts on our own hard recordings (seeds 14 to 95) 46
-were right, and a single wrong one fixes no slope. They give 0.93 on average there, and leave a margin for clusters that are not our own
-simulator's.
+**Confidence.** Of the verdicts with 0.9, about nine in ten should be right. What distinguishes right verdicts from wrong ones, on families
+of worlds that take turns in being left out, is little: whether one metric shows it alone, whether anything says that the job is slower or
+stands, whether it is a group. How far a score is over its threshold, and how many families agree beyond two, says nothing more. Each of
+these adds to the log odds (ODDS): `python bench/calibration.py CASES.json --fit` prints them, with what they say of families that they were
+not fitted to. Others that turned odd at the same moment take odds away; worlds have too few of them to fit that.
 
 **Two machines.** Each is as far from the other, and no majority says which of them is odd. Telemetry alone evicts neither. While the job
 only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names neither.
@@ -27,13 +26,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.detectors.corroboration import families_of, is_corroborated
+from minder.diagnose.detectors.corroboration import is_corroborated
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.ingest.windows import keep_machines, rows_of
 from minder.model.errors import ScoringLostError
@@ -41,7 +40,7 @@ from minder.model.evidence import Cause, Evidence, Scores, Suspect, Tier
 from minder.model.observation import Observation, Rule, RuleResult
 from minder.model.telemetry import Window
 
-__all__ = ["INTERCEPT", "SLOPE", "GatedRule", "PhasedRule", "TelemetryRule", "calibrated", "strength"]
+__all__ = ["ODDS", "GatedRule", "Odds", "PhasedRule", "TelemetryRule", "calibrated", "log_odds"]
 
 _HOLD = 0.3  # share of the threshold above which an accused machine stays accused
 _PAIR = 2  # machines: none of them is in a majority
@@ -134,16 +133,14 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     against = tuple(
         Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
     )
-    at_once = cause == "absence" and _since_s(scores, m) >= scores.in_time_s[0]
-    families = 1 + at_once if cause == "absence" else len(families_of(scores.evidence.get(machine, ())))
-    raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
+    odds = log_odds(len({piece.metric for piece in evidence}), cause, is_group, len(together))
     tier: Tier = "evict" if is_corroborated(scores, m) and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     alone: Tier | None = None
     if len(scores.machines) == _PAIR:
         alone = "watch" if cause == "slowdown" else "page"
-    return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against, alone)
+    return Suspect(scores.time_s, source, kind, machines, cause, calibrated(odds), since_s, tier, evidence, against, alone)
 
 
 def _since_s(scores: Scores, m: int) -> float:
@@ -169,23 +166,36 @@ def _is_group(scores: Scores, members: Sequence[int]) -> bool:
     return few and all(scores.score_M[m] >= scores.threshold for m in members)
 
 
-SLOPE, INTERCEPT = 0.6, 2.0
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """What each observation adds to the log odds that a verdict is right. alone: one metric shows it, and nothing else; unknown: nothing
+    says that the job is slower, or stands; group: several are named together; together: for each of two others, at most, that turned odd
+    at the same moment and are not named."""
+
+    base: float = 2.25
+    alone: float = -0.78
+    unknown: float = -1.14
+    group: float = 1.01
+    together: float = -0.9
+
+
+ODDS = Odds()
 _LEAST_SURE, _MOST_SURE = 0.3, 0.99
 
 
-def strength(families: int, surplus: float, together: int) -> float:
-    """families: how many independent ones testify (silence confirmed by the peers counts as two); surplus: score over threshold, less 1;
-    together: how many other machines turned odd at about the same time."""
-    return families - 1.0 + 0.5 * min(1.0, max(0.0, surplus)) - 1.5 * min(2, together)
+def log_odds(metrics: int, cause: Cause, group: bool, together: int) -> float:
+    """Of a verdict's being right. metrics: how many testify; silence is no metric."""
+    shown = ODDS.alone * (metrics == 1 and cause != "absence") + ODDS.unknown * (cause == "unknown")
+    return ODDS.base + shown + ODDS.group * group + ODDS.together * min(2, together)
 
 
-def calibrated(raw: float) -> float:
-    """Confidence of a raw strength, rising with it.
+def calibrated(odds: float) -> float:
+    """Confidence of log odds.
 
     >>> calibrated(0.0) < calibrated(1.0) < calibrated(3.0)
     True
     """
-    return min(_MOST_SURE, max(_LEAST_SURE, 1.0 / (1.0 + math.exp(-(SLOPE * raw + INTERCEPT)))))
+    return min(_MOST_SURE, max(_LEAST_SURE, 1.0 / (1.0 + math.exp(-odds))))
 
 
 class GatedRule:
