@@ -6,8 +6,7 @@ as a whole none differs from its peers. Other ways to see them:
 - `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
   one machine or several, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. It has a
   memory of its own: what is usual of a cause is learned while the job's level swings, too. Where all others are alike, one machine far
-  below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the comparison
-  with its peers shows it.
+  below them is seen so, too: slow from its first step, it has never been otherwise, and only the comparison with its peers shows it.
 - `_waits_M`, `_full_M`: the one machine that waits, for its host and not for the others, while the others are as busy as ever, or wait for
   it and spin; and the few whose memory or disk has run full.
 - `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
@@ -54,7 +53,6 @@ class GroupsNumbers:
     plain: float
     far_below: float
     alike: float
-    errs: float
     fewest: int
     forget_s: float
     most_s: float
@@ -77,6 +75,7 @@ class GroupsNumbers:
     known_intervals: float
     moved: float
     stays: float
+    old: float
     costs: float
     shown_s: float
     as_busy: float
@@ -135,7 +134,10 @@ class CauseGroups(Stage):
         apart_M, asked = np.zeros(len(grouped_s_M), dtype=bool), []
         all_causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
         steady = not (phase.idle or phase.grace or phase.moving)
-        jams_K, rests_K = traits.congestion_K & ~traits.errs_K, (phase.idle or phase.grace) & ~traits.errs_K
+        jams_K = traits.congestion_K & ~traits.errs_K
+        rests_K = ((phase.idle or phase.grace) & jams_K) | (
+            phase.idle & ~traits.errs_K
+        )  # a clock is back with the work, traffic comes later
         # what moves in a rest says nothing of work
         moves_K = rests_K & ~jams_K & (np.abs(phase.shift_K) > _N.stays * traits.reach_K1[:, 0])
         causes = all_causes[~moves_K[all_causes]]
@@ -154,6 +156,8 @@ class CauseGroups(Stage):
             if jams_K[k]:  # ports differ in it by themselves
                 members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
                 members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
+            if traits.errs_K[k]:  # old errors were corrected, and those that wander by as much are
+                members_M &= self.state.place_KM[k] > _N.old * self.state.usual_KM[k]
             members_M = members_M if members_M.any() or rests_K[k] else self._alone_M(traits, k)
             if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
                 # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
@@ -252,11 +256,12 @@ class CauseGroups(Stage):
     def _shows_C(self, traits: TraitTable, causes: np.ndarray, interval_s: float) -> np.ndarray:
         """Mask (C,) of the metrics in which some machine stands so far off that it is worth a closer look: most rows have none."""
         place_CM, known_CM = self.state.place_KM[causes], self.state.known_KM[causes] >= _warmup_s(interval_s)
-        side_C1, errs_C1 = np.where(traits.rises_K[causes], 1.0, -1.0)[:, None], traits.errs_K[causes][:, None]
+        rises_C1 = traits.rises_K[causes][:, None]
+        side_C1 = np.where(rises_C1, 1.0, -1.0)
         with np.errstate(invalid="ignore"):
             far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > _N.plain * traits.reach_K1[causes])
             apart_CM = place_CM - Ordered(place_CM).median_K()[:, None]
-            alone_CM = np.where(errs_C1, apart_CM > _N.errs, apart_CM < -_N.far_below)  # see _alone_M
+            alone_CM = ~rises_C1 & (apart_CM < -_N.far_below)  # see _alone_M
         return np.asarray((far_CM | alone_CM).any(axis=1))
 
     def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float]) -> np.ndarray:
@@ -316,15 +321,14 @@ class CauseGroups(Stage):
         return full_M if np.count_nonzero(full_M) * _N.part <= max(len(full_M), 2 * _N.part) else np.zeros_like(full_M)
 
     def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
-        """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
-        included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell. A reason to clock
-        lower that has always stood costs what its clock shows, or nothing."""
+        """Mask (M,): the one machine that stands far below all others in this metric, its usual place included, where they are alike.
+        Congestion and corrected errors differ between ports from the first step on. A reason to clock lower that has always stood costs
+        what its clock shows, or nothing."""
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
-        if traits.rises_K[k] and not traits.errs_K[k]:
+        if traits.rises_K[k]:
             return found_M
         place_M = standing_M(self.state, self.baseline, k)
-        worse_M = place_M if traits.errs_K[k] else -place_M
-        known_M, far = ~np.isnan(place_M), _N.errs if traits.errs_K[k] else _N.far_below
+        worse_M, known_M, far = -place_M, ~np.isnan(place_M), _N.far_below
         if np.count_nonzero(known_M) < _N.fewest:
             return found_M
         if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:

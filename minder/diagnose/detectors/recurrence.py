@@ -9,7 +9,7 @@ enough to be counted one by one:
   rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted.
   Nor is one in which its host writes for all (`restart_grace`);
 - a link of it goes down, and of no other machine but the one at its other end: twice is enough where the job was seen to wait about
-  then, three times where it was not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no
+  then, three times where it was not, since a spare link may flap without harm; once, where the job came to stand right then, and stands. Bursts of errors are no such sign: dirty links that no
   job feels have them from the first day on;
 - its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
 
@@ -55,6 +55,7 @@ class RecurrenceNumbers:
     downs: float
     felt_s: float
     felt_intervals: float
+    stands_s: float
     share: float
     second: float
     forgotten: float
@@ -95,6 +96,8 @@ class Recurrence(Stage):
     def update(self, row: Row) -> None:
         self.update_recurrence(row.traits, row.scaled_KM, row.phase, row.status, row.time_s)
         row.recurring_x = self.recurring_x()
+        if not len(row.recurring_x):
+            row.recurring_x = self.stopped_x(row.traits, row.phase, row.status, row.time_s)
 
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
@@ -105,6 +108,8 @@ class Recurrence(Stage):
         again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
         if self._is_felt(traits):
             self.state.felt_s = time_s
+        kept_M = self.state.recurrences_M * np.exp(-status.gap_s / _N.forget_s)
+        self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
         waited = time_s - self.state.felt_s <= max(_N.felt_s, _N.felt_intervals * status.interval_s)
         signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits))
         for is_rest, weight, (k, shows_M) in zip((True, False, False), (1.0, _N.downs if waited else 1.0, 1.0), signs, strict=True):
@@ -117,10 +122,6 @@ class Recurrence(Stage):
                 self.state.worked_M[x] = 0.0
             self.state.recurrences_M[x] += is_another_x * weight
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
-        recurrences_M = self.state.recurrences_M
-        if recurrences_M.any():
-            kept_M = recurrences_M * np.exp(-status.gap_s / _N.forget_s)
-            self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
 
     def recurring_x(self) -> np.ndarray:
         """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance; or the two ends of a
@@ -136,6 +137,17 @@ class Recurrence(Stage):
             found_x, other = np.array([first, second]), third
         alone = recurrences_M[other] <= _N.second * recurrences_M[first]
         return found_x if alone and recurrences_M[found_x].sum() >= _N.share * recurrences_M.sum() else none_x
+
+    def stopped_x(self, traits: TraitTable, phase: Phase, status: RowStatus, time_s: float) -> np.ndarray:
+        """The machine of which a link went down as the job came to stand, and of no other in minutes, once it has stood since; or the two
+        ends of the cable."""
+        k, since_s = traits.place.get(_DOWNS), time_s - phase.stands_since_s
+        if k is None or not since_s >= _N.stands_s or phase.idle or phase.grace or phase.usual_stand:
+            return np.zeros(0, dtype=int)
+        before_M = phase.stands_since_s - self.state.sign_s_M  # infinite where there was none
+        down_M = (self.state.sign_k_M == k) & (before_M <= _N.felt_s) & (before_M >= -_N.felt_intervals * status.interval_s)
+        alone = np.count_nonzero(down_M) <= _ENDS < len(down_M) and not self.state.recurrences_M[~down_M].any()
+        return np.flatnonzero(down_M) if alone else np.zeros(0, dtype=int)
 
     def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
         """(metric, mask (M,) of who rests while all others spin and wait)."""
@@ -194,5 +206,5 @@ class Recurrence(Stage):
 
 
 def often(metric: str, recurrences: float) -> int:
-    """How many times a sign has come back, of as many as are not forgotten yet."""
-    return max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
+    """How many times a sign has come, of as many as are not forgotten yet. A link that went down once, and stopped the job, counts for one."""
+    return max(1 if recurrences <= _N.downs else 2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
