@@ -135,9 +135,8 @@ class CauseGroups(Stage):
         all_causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
         steady = not (phase.idle or phase.grace or phase.moving)
         jams_K = traits.congestion_K & ~traits.errs_K
-        rests_K = ((phase.idle or phase.grace) & jams_K) | (
-            phase.idle & ~traits.errs_K
-        )  # a clock is back with the work, traffic comes later
+        # after a rest a clock is back with the work, traffic comes later
+        rests_K = ((phase.idle or phase.grace) & jams_K) | (phase.idle & ~traits.errs_K)
         # what moves in a rest says nothing of work
         moves_K = rests_K & ~jams_K & (np.abs(phase.shift_K) > _N.stays * traits.reach_K1[:, 0])
         causes = all_causes[~moves_K[all_causes]]
@@ -150,7 +149,9 @@ class CauseGroups(Stage):
             asked.append(k)
             if not shows_C[c]:
                 continue
-            members_M = self._members_M(traits, k, away_CM[c], (float(phase.shift_K[k]), _warmup_s(status.interval_s)))
+            costs_M = traits.errs_K[k] & self._congests_M(traits, jams_K)
+            when = (float(phase.shift_K[k]), _warmup_s(status.interval_s))
+            members_M = self._members_M(traits, k, away_CM[c], when, np.where(costs_M, _N.costs, _N.plain))
             if rests_K[k]:  # who stood apart before goes on to, and no one begins
                 members_M &= grouped_s_M > 0.0
             if jams_K[k]:  # ports differ in it by themselves
@@ -161,13 +162,13 @@ class CauseGroups(Stage):
             members_M = members_M if members_M.any() or rests_K[k] else self._alone_M(traits, k)
             if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
                 # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
-                costs_M = (self.state.place_KM[jams_K] > _N.costs * traits.reach_K1[jams_K]).any(axis=0)
                 members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
         for k, members_M in self._of_waiting(row):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
+        row.apart_M = apart_M
         if apart_M.any() or grouped_s_M.any():
             asked_M = np.isnan(k_M) | np.isin(k_M, asked) | (steady & ~np.isin(k_M, all_causes))
             kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
@@ -256,24 +257,29 @@ class CauseGroups(Stage):
     def _shows_C(self, traits: TraitTable, causes: np.ndarray, interval_s: float) -> np.ndarray:
         """Mask (C,) of the metrics in which some machine stands so far off that it is worth a closer look: most rows have none."""
         place_CM, known_CM = self.state.place_KM[causes], self.state.known_KM[causes] >= _warmup_s(interval_s)
-        rises_C1 = traits.rises_K[causes][:, None]
+        rises_C1, least_C1 = traits.rises_K[causes][:, None], np.where(traits.errs_K[causes], _N.costs, _N.plain)[:, None]
         side_C1 = np.where(rises_C1, 1.0, -1.0)
         with np.errstate(invalid="ignore"):
-            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > _N.plain * traits.reach_K1[causes])
+            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > least_C1 * traits.reach_K1[causes])
             apart_CM = place_CM - Ordered(place_CM).median_K()[:, None]
             alone_CM = ~rises_C1 & (apart_CM < -_N.far_below)  # see _alone_M
         return np.asarray((far_CM | alone_CM).any(axis=1))
 
-    def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float]) -> np.ndarray:
+    def _congests_M(self, traits: TraitTable, jams_K: np.ndarray) -> np.ndarray:
+        """Mask (M,): whose port has come to more congestion, by what errors cost that are sent again."""
+        risen_JM = self.state.place_KM[jams_K] - self.state.usual_KM[jams_K]
+        return np.asarray((risen_JM > _N.costs * traits.reach_K1[jams_K]).any(axis=0))
+
+    def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float], least_M: np.ndarray) -> np.ndarray:
         """Mask (M,): one or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others. Each
         has moved itself, shows it in its newest sample, and does not stand alone: then its clock rate is that of a rest. when: (how far the
-        middle of all has moved, scaled, seconds after which a place is known)."""
+        middle of all has moved, scaled, seconds after which a place is known). least_M: shares of a plain change."""
         shift, known_s = when
         side, reach = 1.0 if traits.rises_K[k] else -1.0, float(traits.reach_K1[k, 0])
         usual_M, known_s_M = self.state.usual_KM[k], self.state.known_KM[k]
         worse_M = np.where(known_s_M >= known_s, side * (self.state.place_KM[k] - usual_M), np.nan)
         with np.errstate(invalid="ignore"):
-            far_M = worse_M > _N.plain * reach
+            far_M = worse_M > least_M * reach
             if not far_M.any():
                 return far_M
             far_M &= (side * (away_M - usual_M) > _N.gap * worse_M) & (worse_M + side * shift > _N.moved * worse_M)

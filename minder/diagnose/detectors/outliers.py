@@ -103,6 +103,7 @@ class Outliers:
     unfelt_K1: np.ndarray
     congested_K: np.ndarray
     anew_K1: np.ndarray | None = None
+    back_KX: np.ndarray | None = None
 
     @classmethod
     def none(cls, metrics: int) -> Outliers:
@@ -225,7 +226,8 @@ class Changed(Stage):
             # nor is it the fault of the one stage that works now, in a job whose stages work in turns, that the others wait
             found.counted_KX *= ~(lonely_X & traits.works_K1 & (found.z_KX > 0.0))
         if found.counted_KX.any():
-            found.counted_KX *= np.where(_came_back(self.baseline, row.layout, x, found.own_KX), self.config.came_back, 1.0)
+            found.back_KX = _came_back(self.baseline, row.layout, x, found.own_KX)
+            found.counted_KX *= np.where(found.back_KX, self.config.came_back, 1.0)
         plain_K1 = np.where(found.unfelt_K1, _N.unfelt * traits.reach_K1, traits.reach_K1)
         change_KX = np.abs(found.moved_KX)
         if found.congested:  # what all have lost in it is not this machine's change
