@@ -246,6 +246,14 @@ def test_a_clock_that_comes_back_within_a_minute_is_forgotten() -> None:
     assert named(values_TMK) == []
 
 
+def test_a_machine_that_comes_back_late_from_a_rest_has_the_clock_rate_of_a_rest() -> None:
+    values_TMK = healthy(ROWS + 20)
+    idle_K = np.array([*AT_REST, 0.4])
+    values_TMK[BEGAN : BEGAN + 30, :, :5] *= idle_K
+    values_TMK[BEGAN + 30 : BEGAN + 56, 5, :5] *= idle_K
+    assert named(values_TMK) == []
+
+
 def named(values_TMK: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[tuple[tuple[str, ...], str]]:
     """(machines, tier) of each accusation, where all machines are of one stage."""
     return [(verdict.machines, verdict.tier) for verdict in watch(values_TMK, metrics=metrics)[0]]
