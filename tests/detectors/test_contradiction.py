@@ -23,6 +23,7 @@ def test_one_metric_that_all_else_contradicts_names_no_machine_and_is_reported(m
 
 PROFILED = (*METRICS, "gpu_tensor_activity_ratio", "gpu_memory_bandwidth_ratio")
 FIELDS = ("gpu_sm_activity_ratio", "gpu_tensor_activity_ratio", "gpu_memory_bandwidth_ratio")
+UNCLOCKED = tuple(name for name in (*PROFILED, "gpu_temperature_celsius") if name != "gpu_clock_hertz")
 LINKS = ("nvlink_bandwidth_bytes_per_second", "rdma_throughput_bytes_per_second")
 
 
@@ -44,6 +45,18 @@ def test_profiling_fields_that_fall_with_the_power_are_believed() -> None:
     values_TMK[BEGAN:, 2, [PROFILED.index(name) for name in (*FIELDS, *LINKS)]] *= 0.1
     values_TMK[BEGAN:, 2, at("gpu_power_draw_watts")] *= 0.4
     assert {verdict.machines for verdict in watch(values_TMK, metrics=PROFILED)[0]} == {("m02",)}
+
+
+@pytest.mark.parametrize(("cooler", "named"), [(8.0, True), (0.0, False)], ids=["cooler", "as warm as ever"])
+def test_power_that_falls_while_its_gpus_cool_is_believed(cooler: float, named: bool) -> None:
+    """The clock rates are not exported: a capped GPU is as busy as ever, and draws less. A broken sensor cools none."""
+    warm_TM1 = np.random.default_rng(4).normal(60.0, 0.5, (BEGAN + 70, 8, 1))
+    values_TMK = np.concatenate([_profiled(BEGAN + 70), warm_TM1], axis=2)
+    values_TMK[BEGAN:, :, WORKS] *= 0.8
+    values_TMK[BEGAN:, 2, at("gpu_power_draw_watts")] *= 0.65
+    values_TMK[BEGAN:, 2, -1] -= cooler
+    found, _ = watch(values_TMK[:, :, [k for k in range(values_TMK.shape[2]) if k != at("gpu_clock_hertz")]], metrics=UNCLOCKED)
+    assert {verdict.machines for verdict in found} == ({("m02",)} if named else set())
 
 
 def test_an_exporter_of_gpus_that_writes_zeros_for_values_is_contradicted_by_the_network() -> None:

@@ -196,6 +196,26 @@ def test_errors_at_one_port_are_named_where_they_cost_something(congests: float,
     assert [names for names, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == machines
 
 
+@pytest.mark.parametrize("wanders", [False, True], ids=["as ever", "three times as many"])
+def test_errors_that_a_port_has_always_had_name_no_machine(wanders: bool) -> None:
+    """They are corrected: a job that is slowed later is slowed by something else."""
+    values_TMK = np.concatenate([healthy(ROWS), np.random.default_rng(5).poisson(0.1, (ROWS, 8, 1))], axis=2)
+    values_TMK[:, 5, -1] += np.random.default_rng(6).poisson(9.0, ROWS)
+    values_TMK[BEGAN:, 5, -1] *= np.exp(1.1 * np.sin(np.arange(ROWS - BEGAN) / 8.0)) if wanders else 1.0
+    values_TMK[BEGAN:, :, WORKS] *= 0.7
+    assert named(values_TMK, (*METRICS, "link_errors_per_second")) == []
+
+
+@pytest.mark.parametrize(("errors", "congests", "machines"), [(1.1, 2.5, [("m05",)]), (1.1, 1.0, []), (0.0, 2.5, [])])
+def test_few_errors_and_some_congestion_at_one_port_confirm_each_other(
+    errors: float, congests: float, machines: list[tuple[str, ...]]
+) -> None:
+    values_TMK = np.concatenate([healthy(ROWS), np.random.default_rng(5).poisson(0.1, (ROWS, 8, 1))], axis=2)
+    values_TMK[BEGAN:, 5, -1] += errors
+    values_TMK[BEGAN:, 5, at("ecn_packets_per_second")] *= congests
+    assert [names for names, _ in named(values_TMK, (*METRICS, "link_errors_per_second"))] == machines
+
+
 def test_congestion_of_neighbours_adds_none_to_those_with_errors() -> None:
     values_TMK = np.concatenate([healthy(ROWS, machines=24), np.random.default_rng(5).poisson(0.1, (ROWS, 24, 1))], axis=2)
     values_TMK[BEGAN:, 6:9, -1] += 60.0
@@ -205,9 +225,32 @@ def test_congestion_of_neighbours_adds_none_to_those_with_errors() -> None:
     assert [set(machines) for machines, _ in found] == [{"m06", "m07", "m08"}]
 
 
+def test_clocks_of_a_third_of_a_job_that_rests_every_half_minute_are_known_and_named() -> None:
+    """After each rest machines are given some seconds, and so most rows are of a rest or of these; clock rates are back with the work."""
+    values_TMK = healthy(ROWS, machines=24)
+    values_TMK[np.arange(ROWS) % 6 >= 4] *= np.where(np.isin(np.arange(len(METRICS)), WORKS), 0.02, 1.0)
+    values_TMK[BEGAN:, :8, at("gpu_clock_hertz")] *= 0.75
+    assert [set(machines) for machines, _ in named(values_TMK)] == [{f"m{m:02d}" for m in range(8)}]
+
+
+def test_a_clock_that_falls_again_and_again_for_a_minute_is_named() -> None:
+    values_TMK = healthy(ROWS + 40)
+    for row in range(BEGAN, ROWS, 24):
+        values_TMK[row : row + 14, 2, at("gpu_clock_hertz")] *= 0.85
+    assert [machines for machines, _ in named(values_TMK)] == [("m02",)]
+
+
 def test_a_clock_that_comes_back_within_a_minute_is_forgotten() -> None:
     values_TMK = healthy(ROWS)
     values_TMK[BEGAN : BEGAN + 12, 2, at("gpu_clock_hertz")] *= 0.87
+    assert named(values_TMK) == []
+
+
+def test_a_machine_that_comes_back_late_from_a_rest_has_the_clock_rate_of_a_rest() -> None:
+    values_TMK = healthy(ROWS + 20)
+    idle_K = np.array([*AT_REST, 0.4])
+    values_TMK[BEGAN : BEGAN + 30, :, :5] *= idle_K
+    values_TMK[BEGAN + 30 : BEGAN + 56, 5, :5] *= idle_K
     assert named(values_TMK) == []
 
 

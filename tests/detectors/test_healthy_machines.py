@@ -190,3 +190,11 @@ def test_who_works_on_while_its_stage_rests_has_stayed_where_it_was() -> None:
     values_TMK[BEGAN + 2 : BEGAN + 5, 15, WORKS] *= AT_REST
     values_TMK[BEGAN + 2 : BEGAN + 5, 15, -1] *= 0.02
     assert watch(values_TMK, stages, (*METRICS, "gpu_duty_cycle_ratio"))[0] == []
+
+
+def test_what_was_learned_while_a_machine_did_not_work_is_no_yardstick_once_it_works_as_all_do() -> None:
+    """It worked at a third of what the others did when it was first seen; minutes after it has come to them, all are slowed."""
+    values_TMK = healthy(200)
+    values_TMK[:100, 5, WORKS] *= np.array([0.3, 0.5, 0.2, 0.2])
+    values_TMK[150:, :, WORKS] *= 0.7
+    assert accused(values_TMK) == []

@@ -118,3 +118,19 @@ def test_gpus_that_are_slowed_for_seconds_again_and_again_are_paged(others: tupl
         values_TMK[row : row + 2, [5, *others], -1] = 64.0
     found = said(values_TMK, (*METRICS, "gpu_throttle_reasons"))
     assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged
+
+
+@pytest.mark.parametrize(
+    ("down_at", "others", "stops", "paged"),
+    [(69, (), True, True), (69, (2, 3), True, False), (69, (), False, False), (40, (), True, False)],
+    ids=["as it stops", "of others too", "works on", "minutes before"],
+)
+def test_a_link_that_goes_down_once_as_the_job_comes_to_stand_is_paged(
+    down_at: int, others: tuple[int, ...], stops: bool, paged: bool
+) -> None:
+    values_TMK = np.concatenate([healthy(ROWS), np.full((ROWS, 8, 1), 3.0)], axis=2)
+    values_TMK[down_at:, [5, *others], -1] += 1.0
+    values_TMK[70:, :, WORKS] *= np.array([0.2, 0.6, 0.05, 0.05]) if stops else 1.0
+    found = said(values_TMK, (*METRICS, "link_downs_total"))
+    assert [(verdict.machines, verdict.tier) for verdict in found] == [(("m05",), "page")] * paged
+    assert not paged or "as the job came to stand" in found[0].evidence[0].message

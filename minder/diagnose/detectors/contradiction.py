@@ -53,11 +53,13 @@ class ContradictionNumbers:
     computes: float
     thousand: float
     slowest_hertz: float
+    cools: float
 
 
 _N = numbers("contradiction", ContradictionNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
 
+_POWER, _HEAT = "gpu_power_draw_watts", "gpu_temperature_celsius"
 _HALF, _THOUSAND = float(np.log(2.0)), float(np.log(1000.0))
 
 
@@ -155,6 +157,9 @@ def _contradicted_KX(traits: TraitTable, fallen_KX: np.ndarray, apart_KX: np.nda
                 alone_X = known_X & _alone_X(traits, k, (fallen_KX[k], apart_KX[k], mean_X), least_X)
                 found_KX[k] |= alone_X
                 broken_X |= alone_X & ~traits.carries_K[k]
+    if _POWER in traits.place and _HEAT in traits.place:  # no broken sensor cools a GPU
+        with np.errstate(invalid="ignore"):
+            found_KX[traits.place[_POWER]] &= ~(apart_KX[traits.place[_HEAT]] < -_N.cools)
     return found_KX | _at_rest_KX(traits, apart_KX) if sources else found_KX
 
 

@@ -148,7 +148,11 @@ class Explaining(Stage):
             return ()
         metric = row.traits.metrics[int(self.recurrence.sign_k_M[m])]
         times = often(metric, float(self.recurrence.recurrences_M[m]))
-        message = f"again and again, at this machine only: {times} times within ten minutes"
+        message = (
+            f"again and again, at this machine only: {times} times within ten minutes"
+            if times > 1
+            else "at this machine only, as the job came to stand"
+        )
         return (Evidence("telemetry", row.layout.machines[m], message, metric, None, None, None, since_s),)
 
     def _shared(self, row: Row, m: int, since_s: float) -> tuple[Evidence, ...]:

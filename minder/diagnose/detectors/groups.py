@@ -6,8 +6,7 @@ as a whole none differs from its peers. Other ways to see them:
 - `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
   one machine or several, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. It has a
   memory of its own: what is usual of a cause is learned while the job's level swings, too. Where all others are alike, one machine far
-  below them, or with errors on its links, is seen so, too: slow from its first step, it has never been otherwise, and only the comparison
-  with its peers shows it.
+  below them is seen so, too: slow from its first step, it has never been otherwise, and only the comparison with its peers shows it.
 - `_waits_M`, `_full_M`: the one machine that waits, for its host and not for the others, while the others are as busy as ever, or wait for
   it and spin; and the few whose memory or disk has run full.
 - `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
@@ -54,7 +53,6 @@ class GroupsNumbers:
     plain: float
     far_below: float
     alike: float
-    errs: float
     fewest: int
     forget_s: float
     most_s: float
@@ -77,6 +75,7 @@ class GroupsNumbers:
     known_intervals: float
     moved: float
     stays: float
+    old: float
     costs: float
     shown_s: float
     as_busy: float
@@ -135,7 +134,9 @@ class CauseGroups(Stage):
         apart_M, asked = np.zeros(len(grouped_s_M), dtype=bool), []
         all_causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
         steady = not (phase.idle or phase.grace or phase.moving)
-        jams_K, rests_K = traits.congestion_K & ~traits.errs_K, (phase.idle or phase.grace) & ~traits.errs_K
+        jams_K = traits.congestion_K & ~traits.errs_K
+        # after a rest a clock is back with the work, traffic comes later
+        rests_K = ((phase.idle or phase.grace) & jams_K) | (phase.idle & ~traits.errs_K)
         # what moves in a rest says nothing of work
         moves_K = rests_K & ~jams_K & (np.abs(phase.shift_K) > _N.stays * traits.reach_K1[:, 0])
         causes = all_causes[~moves_K[all_causes]]
@@ -148,22 +149,28 @@ class CauseGroups(Stage):
             asked.append(k)
             if not shows_C[c]:
                 continue
-            members_M = self._members_M(traits, k, away_CM[c], (float(phase.shift_K[k]), _warmup_s(status.interval_s)))
+            costs_M = traits.errs_K[k] & self._congests_M(traits, jams_K)
+            when = (float(phase.shift_K[k]), _warmup_s(status.interval_s))
+            members_M = self._members_M(traits, k, away_CM[c], when, np.where(costs_M, _N.costs, _N.plain))
             if rests_K[k]:  # who stood apart before goes on to, and no one begins
                 members_M &= grouped_s_M > 0.0
             if jams_K[k]:  # ports differ in it by themselves
                 members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
                 members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
+            if traits.errs_K[k]:  # old errors were corrected, and those that wander by as much are
+                members_M &= self.state.place_KM[k] > _N.old * self.state.usual_KM[k]
             members_M = members_M if members_M.any() or rests_K[k] else self._alone_M(traits, k)
+            if traits.falls_K1[k, 0]:  # nor does one that rests on: it has the clock rate of a rest
+                members_M &= (grouped_s_M > 0.0) | ((self.restart_grace.waits_M == 0.0) & (self.restart_grace.rests_on_M == 0.0))
             if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
                 # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
-                costs_M = (self.state.place_KM[jams_K] > _N.costs * traits.reach_K1[jams_K]).any(axis=0)
                 members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
         for k, members_M in self._of_waiting(row):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
+        row.apart_M = apart_M
         if apart_M.any() or grouped_s_M.any():
             asked_M = np.isnan(k_M) | np.isin(k_M, asked) | (steady & ~np.isin(k_M, all_causes))
             kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
@@ -252,23 +259,29 @@ class CauseGroups(Stage):
     def _shows_C(self, traits: TraitTable, causes: np.ndarray, interval_s: float) -> np.ndarray:
         """Mask (C,) of the metrics in which some machine stands so far off that it is worth a closer look: most rows have none."""
         place_CM, known_CM = self.state.place_KM[causes], self.state.known_KM[causes] >= _warmup_s(interval_s)
-        side_C1, errs_C1 = np.where(traits.rises_K[causes], 1.0, -1.0)[:, None], traits.errs_K[causes][:, None]
+        rises_C1, least_C1 = traits.rises_K[causes][:, None], np.where(traits.errs_K[causes], _N.costs, _N.plain)[:, None]
+        side_C1 = np.where(rises_C1, 1.0, -1.0)
         with np.errstate(invalid="ignore"):
-            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > _N.plain * traits.reach_K1[causes])
+            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > least_C1 * traits.reach_K1[causes])
             apart_CM = place_CM - Ordered(place_CM).median_K()[:, None]
-            alone_CM = np.where(errs_C1, apart_CM > _N.errs, apart_CM < -_N.far_below)  # see _alone_M
+            alone_CM = ~rises_C1 & (apart_CM < -_N.far_below)  # see _alone_M
         return np.asarray((far_CM | alone_CM).any(axis=1))
 
-    def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float]) -> np.ndarray:
+    def _congests_M(self, traits: TraitTable, jams_K: np.ndarray) -> np.ndarray:
+        """Mask (M,): whose port has come to more congestion, by what errors cost that are sent again."""
+        risen_JM = self.state.place_KM[jams_K] - self.state.usual_KM[jams_K]
+        return np.asarray((risen_JM > _N.costs * traits.reach_K1[jams_K]).any(axis=0))
+
+    def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float], least_M: np.ndarray) -> np.ndarray:
         """Mask (M,): one or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others. Each
         has moved itself, shows it in its newest sample, and does not stand alone: then its clock rate is that of a rest. when: (how far the
-        middle of all has moved, scaled, seconds after which a place is known)."""
+        middle of all has moved, scaled, seconds after which a place is known). least_M: shares of a plain change."""
         shift, known_s = when
         side, reach = 1.0 if traits.rises_K[k] else -1.0, float(traits.reach_K1[k, 0])
         usual_M, known_s_M = self.state.usual_KM[k], self.state.known_KM[k]
         worse_M = np.where(known_s_M >= known_s, side * (self.state.place_KM[k] - usual_M), np.nan)
         with np.errstate(invalid="ignore"):
-            far_M = worse_M > _N.plain * reach
+            far_M = worse_M > least_M * reach
             if not far_M.any():
                 return far_M
             far_M &= (side * (away_M - usual_M) > _N.gap * worse_M) & (worse_M + side * shift > _N.moved * worse_M)
@@ -316,15 +329,14 @@ class CauseGroups(Stage):
         return full_M if np.count_nonzero(full_M) * _N.part <= max(len(full_M), 2 * _N.part) else np.zeros_like(full_M)
 
     def _alone_M(self, traits: TraitTable, k: int) -> np.ndarray:
-        """Mask (M,): the one machine that stands far from all others in this metric, to the side that slows a job down, its usual place
-        included, where they are alike. Congestion differs between ports from the first step on: of it only errors tell. A reason to clock
-        lower that has always stood costs what its clock shows, or nothing."""
+        """Mask (M,): the one machine that stands far below all others in this metric, its usual place included, where they are alike.
+        Congestion and corrected errors differ between ports from the first step on. A reason to clock lower that has always stood costs
+        what its clock shows, or nothing."""
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
-        if traits.rises_K[k] and not traits.errs_K[k]:
+        if traits.rises_K[k]:
             return found_M
         place_M = standing_M(self.state, self.baseline, k)
-        worse_M = place_M if traits.errs_K[k] else -place_M
-        known_M, far = ~np.isnan(place_M), _N.errs if traits.errs_K[k] else _N.far_below
+        worse_M, known_M, far = -place_M, ~np.isnan(place_M), _N.far_below
         if np.count_nonzero(known_M) < _N.fewest:
             return found_M
         if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:

@@ -29,6 +29,7 @@ class LearningNumbers:
 
     grouped_s: float
     recovers: float
+    back_s: float
     felt: float
     warmup_intervals: float
 
@@ -73,6 +74,9 @@ class Learning(Stage):
         if row.barred_M is not None:
             barred_M |= row.barred_M
         moved_KM = odd_KM >= self.config.relearn_s
+        if row.outliers.back_KX is not None:  # what was learned of it was odd
+            x = row.outliers.machines_X
+            moved_KM[:, x] |= row.outliers.back_KX & (odd_KM[:, x] >= _N.back_s)
         withheld_KM = (far_KM & ~moved_KM) | barred_M
         taught_KM = ~withheld_KM
         if row.status.usable_KM is not None:

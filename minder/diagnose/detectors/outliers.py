@@ -87,7 +87,8 @@ class Outliers:
 
     smooth_KX: how far from all others, smoothed quickly, scaled; own_KX: the same from the yardstick that counts; stayed_KX: its peers
     moved, and it did not; fallen_KX: what it does has plainly fallen; unfelt_K1: more of it is no fault now; congested_K: job-wide
-    congestion; anew_K1: what machines do, where in some metric more of them stand out than one fault moves."""
+    congestion; anew_K1: what machines do, where in some metric more of them stand out than one fault moves; back_KX: it has come to where
+    its peers stand."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -103,6 +104,7 @@ class Outliers:
     unfelt_K1: np.ndarray
     congested_K: np.ndarray
     anew_K1: np.ndarray | None = None
+    back_KX: np.ndarray | None = None
 
     @classmethod
     def none(cls, metrics: int) -> Outliers:
@@ -224,8 +226,8 @@ class Changed(Stage):
             found.counted_KX *= ~lonely_X | plainly_KX.any(axis=0)
             # nor is it the fault of the one stage that works now, in a job whose stages work in turns, that the others wait
             found.counted_KX *= ~(lonely_X & traits.works_K1 & (found.z_KX > 0.0))
-        if found.counted_KX.any():
-            found.counted_KX *= np.where(_came_back(self.baseline, row.layout, x, found.own_KX), self.config.came_back, 1.0)
+        found.back_KX = _came_back(self.baseline, row.layout, x, found.own_KX)
+        found.counted_KX *= np.where(found.back_KX, self.config.came_back, 1.0)
         plain_K1 = np.where(found.unfelt_K1, _N.unfelt * traits.reach_K1, traits.reach_K1)
         change_KX = np.abs(found.moved_KX)
         if found.congested:  # what all have lost in it is not this machine's change

@@ -1,7 +1,7 @@
 """A sign of trouble that comes back: short each time, always at the same machine, and at hardly any other.
 
 A link that goes down and up, a process that freezes for seconds: each time the job waits for a moment, the common level is on its way, and
-evidence that must last never gathers. Once is chance, three times within ten minutes at the same machine is not. Three signs are plain
+evidence that must last never gathers. Once is chance, three times within ten minutes at the same machine is not. Four signs are plain
 enough to be counted one by one:
 
 - it rests while all others spin, and wait for it. Where all have rested within two minutes this says nothing: a checkpoint is written
@@ -9,9 +9,10 @@ enough to be counted one by one:
   rest that goes on is one rest, also where the others are not seen to wait in between: until it has worked as they do, none is counted.
   Nor is one in which its host writes for all (`restart_grace`);
 - a link of it goes down, and of no other machine but the one at its other end: twice is enough where the job was seen to wait about
-  then, three times where it was not, since a spare link may flap without harm. Bursts of errors are no such sign: dirty links that no
-  job feels have them from the first day on;
-- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do.
+  then, three times where it was not, since a spare link may flap without harm; once, where the job came to stand right then, and still
+  stands. Bursts of errors are no such sign: dirty links that no job feels have them from the first day on;
+- its GPUs say that their hardware slows them, heat or a power brake, and those of no other machine do;
+- its clock rate falls far below all others', and comes back.
 
 What comes back at many machines is how the job works. K metrics, M machines.
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.diagnose.detectors.groups import GroupState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhaseState
 from minder.diagnose.detectors.presence import PresenceState, RowStatus
@@ -55,6 +57,7 @@ class RecurrenceNumbers:
     downs: float
     felt_s: float
     felt_intervals: float
+    stands_s: float
     share: float
     second: float
     forgotten: float
@@ -89,25 +92,39 @@ class Recurrence(Stage):
 
     phases: PhaseState
     presence: PresenceState
+    groups: GroupState
     restart_grace: RestartGraceState
     state: RecurrenceState
 
     def update(self, row: Row) -> None:
-        self.update_recurrence(row.traits, row.scaled_KM, row.phase, row.status, row.time_s)
+        self.update_recurrence(row.traits, row.scaled_KM, row.phase, row.status, row.time_s, self._falls(row))
         row.recurring_x = self.recurring_x()
+        if not len(row.recurring_x):
+            row.recurring_x = self.stopped_x(row.traits, row.phase, row.status, row.time_s)
 
     def follow(self, layout: Layout) -> None:
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("sign_k_M")
 
-    def update_recurrence(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, status: RowStatus, time_s: float) -> None:
-        """Counts the signs of one row; all rows count, those in which the common level is on its way above all."""
+    def update_recurrence(
+        self,
+        traits: TraitTable,
+        scaled_KM: np.ndarray,
+        phase: Phase,
+        status: RowStatus,
+        time_s: float,
+        falls: tuple[int, np.ndarray | None] = (-1, None),
+    ) -> None:
+        """Counts the signs of one row; all rows count, those in which the common level is on its way above all. falls: as `_falls`."""
         again_s = max(_N.again_s, _N.again_intervals * status.interval_s)
         if self._is_felt(traits):
             self.state.felt_s = time_s
+        kept_M = self.state.recurrences_M * np.exp(-status.gap_s / _N.forget_s)
+        self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
         waited = time_s - self.state.felt_s <= max(_N.felt_s, _N.felt_intervals * status.interval_s)
-        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits))
-        for is_rest, weight, (k, shows_M) in zip((True, False, False), (1.0, _N.downs if waited else 1.0, 1.0), signs, strict=True):
+        signs = (self._rests(traits, scaled_KM, phase, time_s), self._fails(traits), self._slows(traits), falls)
+        weights = (1.0, _N.downs if waited else 1.0, 1.0, 1.0)
+        for is_rest, weight, (k, shows_M) in zip((True, False, False, False), weights, signs, strict=True):
             if shows_M is None or status.outage:
                 continue
             x = np.flatnonzero(shows_M & ~status.silent_M)
@@ -117,10 +134,6 @@ class Recurrence(Stage):
                 self.state.worked_M[x] = 0.0
             self.state.recurrences_M[x] += is_another_x * weight
             self.state.sign_s_M[x], self.state.sign_k_M[x] = time_s, float(k)
-        recurrences_M = self.state.recurrences_M
-        if recurrences_M.any():
-            kept_M = recurrences_M * np.exp(-status.gap_s / _N.forget_s)
-            self.state.recurrences_M = np.where(kept_M > _N.forgotten, kept_M, 0.0)
 
     def recurring_x(self) -> np.ndarray:
         """The machine, as an array of one index or none, at which a sign has come back so often that it is no chance; or the two ends of a
@@ -137,6 +150,17 @@ class Recurrence(Stage):
         alone = recurrences_M[other] <= _N.second * recurrences_M[first]
         return found_x if alone and recurrences_M[found_x].sum() >= _N.share * recurrences_M.sum() else none_x
 
+    def stopped_x(self, traits: TraitTable, phase: Phase, status: RowStatus, time_s: float) -> np.ndarray:
+        """The machine of which a link went down as the job came to stand, and of no other in minutes, once it has stood since; or the two
+        ends of the cable."""
+        k, since_s = traits.place.get(_DOWNS), time_s - phase.stands_since_s
+        if k is None or not since_s >= _N.stands_s or phase.idle or phase.grace or phase.usual_stand:
+            return np.zeros(0, dtype=int)
+        before_M = phase.stands_since_s - self.state.sign_s_M  # infinite where there was none
+        down_M = (self.state.sign_k_M == k) & (before_M <= _N.felt_s) & (before_M >= -_N.felt_intervals * status.interval_s)
+        alone = np.count_nonzero(down_M) <= _ENDS < len(down_M) and not self.state.recurrences_M[~down_M].any()
+        return np.flatnonzero(down_M) if alone else np.zeros(0, dtype=int)
+
     def _rests(self, traits: TraitTable, scaled_KM: np.ndarray, phase: Phase, time_s: float) -> tuple[int, np.ndarray | None]:
         """(metric, mask (M,) of who rests while all others spin and wait)."""
         known = [k for name in SPINNING if (k := traits.place.get(name)) is not None and not np.isnan(self.phases.common_K[k])]
@@ -152,7 +176,8 @@ class Recurrence(Stage):
             self.state.all_rested_s = time_s
             self.state.all_rest_rows = self.state.all_rest_rows + 1.0
             if self.state.all_rest_rows > _N.lag_rows and self.state.recurrences_M.any():
-                self.state.recurrences_M = np.where(self.phases.common_K[k] - scaled_KM[k] < _N.all_rest, 0.0, self.state.recurrences_M)
+                early_M = (self.state.sign_k_M == k) & (self.phases.common_K[k] - scaled_KM[k] < _N.all_rest)
+                self.state.recurrences_M = np.where(early_M, 0.0, self.state.recurrences_M)
             return k, None
         self.state.all_rest_rows = 0.0
         if time_s - self.state.all_rested_s <= _N.rested_s or self.phases.common_n_K[k] < _N.rested_s:
@@ -192,7 +217,14 @@ class Recurrence(Stage):
                 return k, again_M if np.count_nonzero(slowed_M) == 1 else None
         return -1, None
 
+    def _falls(self, row: Row) -> tuple[int, np.ndarray | None]:
+        """(metric, mask (M,) of the one machine whose clock rate stands apart from all others')."""
+        if row.apart_M is None or np.count_nonzero(row.apart_M) != 1:
+            return -1, None
+        k = int(self.groups.grouped_k_M[row.apart_M][0])
+        return k, row.apart_M if row.traits.falls_K1[k, 0] else None
+
 
 def often(metric: str, recurrences: float) -> int:
-    """How many times a sign has come back, of as many as are not forgotten yet."""
-    return max(2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))
+    """How many times a sign has come, of as many as are not forgotten yet: a link that stopped the job may have gone down once."""
+    return max(1 if recurrences <= _N.downs else 2, round(recurrences / _N.downs)) if metric == _DOWNS else max(3, round(recurrences))

@@ -42,7 +42,7 @@ class Row:
     it is here.
 
     deviating_KM: index into `devices` of each machine's farthest device, -1 for none. calm: no machine is odd or was, so that no score
-    changes. skewed_M: whose oddness came from a clock that is off.
+    changes. skewed_M: whose oddness came from a clock that is off. apart_M: who stands apart in a cause of slowness, where that was asked.
     """
 
     layout: Layout
@@ -64,6 +64,7 @@ class Row:
     outliers: Outliers = field(init=False)
     afterwards_X: np.ndarray | None = None
     strength: Strength = field(init=False)
+    apart_M: np.ndarray | None = None
     recurring_x: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     calm: bool = False
     skewed_M: np.ndarray | None = None
