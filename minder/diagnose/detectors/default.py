@@ -26,6 +26,7 @@ from minder.diagnose.detectors.first_mover import FirstMover
 from minder.diagnose.detectors.groups import CauseGroups
 from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsets
 from minder.diagnose.detectors.learning import Learning
+from minder.diagnose.detectors.minutes import Minutes
 from minder.diagnose.detectors.onset import Onset
 from minder.diagnose.detectors.outliers import Changed, FindingOutliers, PipelineStages
 from minder.diagnose.detectors.persistence import Persistence
@@ -64,6 +65,7 @@ STAGES: tuple[type[Stage], ...] = (
     Weighing,  # how strongly it speaks
     FirstMover,  # who went first
     Absence,  # silence that began with a stall
+    Minutes,  # what means over minutes show
     CauseGroups,  # who stands apart together
     Coupling,  # a standstill that no other machine feels
     RestartGrace,  # who is given time to come back
@@ -79,8 +81,8 @@ STAGES: tuple[type[Stage], ...] = (
 )
 # Without these a row says less, or something else; without the others it says nothing.
 OPTIONAL: tuple[type[Stage], ...] = (
-    BaselineReset, LargeClockOffsets, Clocks, Standstill, Contradiction, Changed, Onset, Absence, FirstMover, CauseGroups, Recurrence,
-    Coupling, RestartGrace, SkewCorrection, Persistence, Convicting,
+    BaselineReset, LargeClockOffsets, Clocks, Standstill, Contradiction, Changed, Onset, Absence, FirstMover, Minutes, CauseGroups,
+    Recurrence, Coupling, RestartGrace, SkewCorrection, Persistence, Convicting,
 )  # fmt: skip
 _VERSION = 7
 

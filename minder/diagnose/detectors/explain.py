@@ -94,7 +94,7 @@ class Explaining(Stage):
         )
         group = tuple(row.layout.machines[m] for m in np.flatnonzero(self.groups.in_group_M).tolist())
         phase, status = row.phase, row.status
-        quiet = phase.moving or phase.idle or phase.grace or status.outage
+        quiet = not phase.steady or status.outage
         lasts = row.time_s - phase.stands_since_s >= _CORROBORATION.lost_s  # false while it does not stand
         in_time_s = (at_once_s(phase, status) if lasts else np.inf, self.phases.too_late_s(phase, status.interval_s))
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)

@@ -69,7 +69,7 @@ class FirstMover(Stage):
     def update(self, row: Row) -> None:
         """Where no other machine is a witness."""
         found, phase, status = row.strength, row.phase, row.status
-        if phase.idle or phase.grace or phase.moving:
+        if not phase.steady:
             return
         if phase.effect < _N.felt:
             when = (row.time_s, status.gap_s, status.interval_s)

@@ -3,12 +3,13 @@
 Members of a group hide one another where machines are compared one by one: each contests the other's lead, and in a stage that fails
 as a whole none differs from its peers. Other ways to see them:
 
-- `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width) of
+- `CauseGroups`: a cause of slowness (a clock rate that fell, hardware that slows a GPU, congestion or errors that rose, a link's width, a
+  host whose processes are kept from the processor, or that is busy since the training is slower) of
   one machine or several, apart from all other machines of the job, whatever their stage, by a gap that no other machine fills. It has a
   memory of its own: what is usual of a cause is learned while the job's level swings, too. Where all others are alike, one machine far
   below them is seen so, too: slow from its first step, it has never been otherwise, and only the comparison with its peers shows it.
 - `_waits_M`, `_full_M`: the one machine that waits, for its host and not for the others, while the others are as busy as ever, or wait for
-  it and spin; and the few whose memory or disk has run full.
+  it and spin; and the few whose memory or disk has run full, or whose memory leaks.
 - `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
   kernel that hangs. In a stage none differs from its peers, and in a rest of all no deviation counts.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
@@ -28,14 +29,16 @@ import numpy as np
 from minder.diagnose.detectors.absence import AbsenceNumbers
 from minder.diagnose.detectors.baseline import BaselineNumbers, BaselineState
 from minder.diagnose.detectors.coupling import CouplingState
+from minder.diagnose.detectors.minutes import Minutes
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import Ordered, median_known
 from minder.diagnose.detectors.phases import PhasesNumbers, PhaseState
 from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState
 from minder.diagnose.detectors.restart_grace import RestartGraceState
+from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import SPINNING, TraitsNumbers, TraitTable
+from minder.diagnose.detectors.traits import KEPT, SPINNING, TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
@@ -82,12 +85,13 @@ class GroupsNumbers:
     shows: float
     goes_on: float
     waits: float
-    kept: float
     waits_z: float
     waits_alone: float
     memory_full: float
     disk_full: float
     filled: float
+    hosts: int
+    leaked_s: float
 
 
 _N = numbers("groups", GroupsNumbers)
@@ -98,8 +102,8 @@ _PRESENCE = numbers("presence", PresenceNumbers)
 _TRAITS = numbers("traits", TraitsNumbers)
 
 
+_MEMORY = "memory_usage_ratio"
 _BUSY = (*SPINNING, "job_busy_ratio")  # the share of the time in which GPUs or processes are busy, also where they wait for each other
-_KEPT = ("cpu_throttled_ratio", "job_run_delay_ratio")  # and in which processes are kept from the processor
 
 
 @dataclass(slots=True)
@@ -111,6 +115,7 @@ class GroupState(State):
     place_KM: np.ndarray = per("KM", np.nan)  # of causes: how far the machine stands from the middle of all, scaled, smoothed
     usual_KM: np.ndarray = per("KM")  # and how far it usually does
     known_KM: np.ndarray = per("KM")  # seconds of data behind that
+    busy_since_M: np.ndarray = per("M", np.nan)  # since when its host has been plainly busier than all others'
 
 
 class CauseGroups(Stage):
@@ -122,6 +127,8 @@ class CauseGroups(Stage):
     baseline: BaselineState
     coupling: CouplingState
     restart_grace: RestartGraceState
+    score: ScoreState
+    minutes: Minutes
     state: GroupState
 
     def update(self, row: Row) -> None:
@@ -132,47 +139,39 @@ class CauseGroups(Stage):
             return
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M, asked = np.zeros(len(grouped_s_M), dtype=bool), []
-        all_causes = np.flatnonzero(traits.causes_K1[:, 0] & np.isfinite(traits.reach_K1[:, 0]))
-        steady = not (phase.idle or phase.grace or phase.moving)
+        all_causes = np.flatnonzero((traits.causes_K1[:, 0] | traits.hosts_K) & np.isfinite(traits.reach_K1[:, 0]))
         jams_K = traits.congestion_K & ~traits.errs_K
         # after a rest a clock is back with the work, traffic comes later
-        rests_K = ((phase.idle or phase.grace) & jams_K) | (phase.idle & ~traits.errs_K)
+        rests_K = ((phase.idle or phase.grace) & jams_K) | (phase.idle & ~traits.errs_K & ~traits.hosts_K)
         # what moves in a rest says nothing of work
         moves_K = rests_K & ~jams_K & (np.abs(phase.shift_K) > _N.stays * traits.reach_K1[:, 0])
         causes = all_causes[~moves_K[all_causes]]
         away_CM = self._follow(traits, causes, row.raw_KM[causes], (waited_s, status.interval_s), ~rests_K[causes])
         shows_C = self._shows_C(traits, causes, status.interval_s)
-        for c in np.argsort(jams_K[causes], kind="stable").tolist():
+        busy_M, leaks_M = np.zeros_like(apart_M), self.minutes.leaks_M()
+        for c in np.argsort(jams_K[causes] + 2 * traits.hosts_K[causes], kind="stable").tolist():
             k = int(causes[c])
             if jams_K[k] and (rests_K[k] or phase.moving or apart_M.any()):
                 continue  # nor does congestion, which spreads, too, from who has errors, or is slow, to its neighbours
             asked.append(k)
             if not shows_C[c]:
                 continue
-            costs_M = traits.errs_K[k] & self._congests_M(traits, jams_K)
-            when = (float(phase.shift_K[k]), _warmup_s(status.interval_s))
-            members_M = self._members_M(traits, k, away_CM[c], when, np.where(costs_M, _N.costs, _N.plain))
-            if rests_K[k]:  # who stood apart before goes on to, and no one begins
-                members_M &= grouped_s_M > 0.0
-            if jams_K[k]:  # ports differ in it by themselves
-                members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
-                members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
-            if traits.errs_K[k]:  # old errors were corrected, and those that wander by as much are
-                members_M &= self.state.place_KM[k] > _N.old * self.state.usual_KM[k]
-            members_M = members_M if members_M.any() or rests_K[k] else self._alone_M(traits, k)
-            if traits.falls_K1[k, 0]:  # nor does one that rests on: it has the clock rate of a rest
-                members_M &= (grouped_s_M > 0.0) | ((self.restart_grace.waits_M == 0.0) & (self.restart_grace.rests_on_M == 0.0))
-            if traits.errs_K[k] and jams_K.any() and not (steady and phase.effect >= _N.felt):
-                # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
-                members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
+            members_M = self._of_cause(row, k, away_CM[c], bool(rests_K[k]))
+            if traits.hosts_K[k] and traits.metrics[k] not in KEPT:
+                busy_M |= members_M
+                members_M = self._slow_M(row, members_M) & ~apart_M.any()
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
-        for k, members_M in self._of_waiting(row):
+        grouped_s_M = np.where(leaks_M, np.maximum(grouped_s_M, _N.leaked_s), grouped_s_M)  # it has for minutes
+        for k, members_M in self._of_waiting(row, leaks_M):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
         row.apart_M = apart_M
+        still_M = (self.state.place_KM - self.state.usual_KM > _N.learned * traits.reach_K1)[traits.hosts_K].any(axis=0)
+        since_M = np.where(busy_M & np.isnan(self.state.busy_since_M), row.time_s, self.state.busy_since_M)
+        self.state.busy_since_M = np.where(busy_M | still_M, since_M, np.nan)
         if apart_M.any() or grouped_s_M.any():
-            asked_M = np.isnan(k_M) | np.isin(k_M, asked) | (steady & ~np.isin(k_M, all_causes))
+            asked_M = np.isnan(k_M) | np.isin(k_M, asked) | (phase.steady & ~np.isin(k_M, all_causes))
             kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
             longer_s_M = np.minimum(grouped_s_M + min(waited_s, _N.most_step_s), _N.most_s)
             self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
@@ -182,26 +181,60 @@ class CauseGroups(Stage):
         if layout.renamed:  # metrics stand under other numbers now
             self.state.forget("grouped_k_M")
 
-    def _of_waiting(self, row: Row) -> Iterator[tuple[int, np.ndarray]]:
+    def _of_cause(self, row: Row, k: int, away_M: np.ndarray, rests: bool) -> np.ndarray:
+        """Mask (M,): who stands apart in metric k, a cause of slowness. rests: all rest, as far as this metric says."""
+        phase, traits, grouped_s_M = row.phase, row.traits, self.state.grouped_s_M
+        jams_K = traits.congestion_K & ~traits.errs_K
+        costs_M = traits.errs_K[k] & self._congests_M(traits, jams_K)
+        when = (float(phase.shift_K[k]), _warmup_s(row.status.interval_s))
+        members_M = self._members_M(traits, k, away_M, when, np.where(costs_M, _N.costs, _N.plain))
+        if traits.hosts_K[k]:
+            members_M &= np.count_nonzero(members_M) <= _N.hosts
+        if rests:  # who stood apart before goes on to, and no one begins
+            members_M &= grouped_s_M > 0.0
+        if jams_K[k]:  # ports differ in it by themselves
+            members_M &= self.baseline.all_slow.smooth_KM[k] > row.layout.start_z * self.baseline.all_slow.unit_KM[k]
+            members_M &= (phase.effect >= _N.felt) & (np.count_nonzero(members_M) > 1)
+        if traits.errs_K[k]:  # old errors were corrected, and those that wander by as much are
+            members_M &= self.state.place_KM[k] > _N.old * self.state.usual_KM[k]
+        members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
+        if traits.falls_K1[k, 0]:  # nor does one that rests on: it has the clock rate of a rest
+            members_M &= (grouped_s_M > 0.0) | ((self.restart_grace.waits_M == 0.0) & (self.restart_grace.rests_on_M == 0.0))
+        if traits.errs_K[k] and jams_K.any() and not (phase.steady and phase.effect >= _N.felt):
+            # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
+            members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
+        return members_M
+
+    def _of_waiting(self, row: Row, leaks_M: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """(metric, mask (M,)) of who stands apart by waiting, or by having nothing left, of each metric that is asked in this row."""
         traits, phase = row.traits, row.phase
+        for name, most in ((_MEMORY, _N.memory_full), ("disk_usage_ratio", _N.disk_full)):
+            if name in traits.place:
+                full_M = self._full_M(traits.place[name], most)
+                yield traits.place[name], full_M | leaks_M if name == _MEMORY else full_M
         if phase.moving or phase.grace:
             return
         if phase.stalled:
             yield self._camp_M(row)
         if phase.idle:
             return
-        for name, (side, least) in {} if phase.usually_rests else _waiting().items():
+        for name in () if phase.usually_rests else _BUSY:
             k = traits.place.get(name, -1)
             if k >= 0 and abs(phase.shift_K[k]) <= _N.as_busy:  # all others are as busy as ever
-                waits_M = self._waits_M(k, side, least)
+                waits_M = self._waits_M(k)
                 if name in SPINNING:
                     waits_M = waits_M if waits_M.any() else self._alone_M(traits, k)
                     waits_M &= self._is_agreed(traits, k, int(np.argmax(waits_M)))
                 yield k, waits_M
-        for name, most in (("memory_usage_ratio", _N.memory_full), ("disk_usage_ratio", _N.disk_full)):
-            if name in traits.place:
-                yield traits.place[name], self._full_M(traits.place[name], most)
+
+    def _slow_M(self, row: Row, busy_M: np.ndarray) -> np.ndarray:
+        """Mask (M,): of machines whose hosts are busy those since when the training is slower, where no other machine is convicted: a
+        busier host is housekeeping else."""
+        since_M = self.state.busy_since_M
+        found_M = busy_M & ~np.isnan(since_M)
+        claimed = ((self.score.score_M >= self.config.patience_s) & ~busy_M).any()
+        slowed = not claimed and found_M.any() and self.minutes.slowed_since(row, float(since_M[found_M].min()))
+        return np.asarray(found_M & slowed)
 
     def _camp_M(self, row: Row) -> tuple[int, np.ndarray]:
         """(metric, mask (M,)): of a job that stands the few that rest while all others spin, or that spin while all others rest. What else
@@ -293,19 +326,19 @@ class CauseGroups(Stage):
         nearest, others_M = float(worse_M[far_M].min()), worse_M[~far_M & heard_M]
         return np.asarray(far_M & (float(others_M.max(initial=0.0)) <= _N.gap * nearest))
 
-    def _waits_M(self, k: int, side: float, least: float) -> np.ndarray:
-        """Mask (M,): the one machine that has moved to this side by more than `least`, while no other has moved by a third of it."""
+    def _waits_M(self, k: int) -> np.ndarray:
+        """Mask (M,): the one machine that has fallen by more than `waits`, while no other has moved by a third of it."""
         found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
         of_all = self.baseline.all_slow
         known_M = ~np.isnan(of_all.smooth_KM[k])
-        if np.count_nonzero(known_M) < _N.fewest or not float(np.fmax.reduce(side * of_all.smooth_KM[k])) > least:
+        if np.count_nonzero(known_M) < _N.fewest or not float(np.fmin.reduce(of_all.smooth_KM[k])) < -_N.waits:
             return found_M
-        far_M = np.where(known_M, side * of_all.smooth_KM[k], 0.0)
+        far_M = np.where(known_M, -of_all.smooth_KM[k], 0.0)
         first = int(np.argmax(far_M))
         far, unit = float(far_M[first]), float(of_all.unit_KM[k, first])
         far_M[first] = 0.0
-        shows = side * float(self.baseline.all_quick.smooth_KM[k, first]) > _N.shows * far  # else it echoes what has ended
-        plain = far > max(least, _N.waits_z * unit, _N.waits_alone * float(np.abs(far_M).max()))
+        shows = -float(self.baseline.all_quick.smooth_KM[k, first]) > _N.shows * far  # else it echoes what has ended
+        plain = far > max(_N.waits, _N.waits_z * unit, _N.waits_alone * float(np.abs(far_M).max()))
         found_M[first] = shows and plain and far < _N.goes_on
         return found_M
 
@@ -361,11 +394,6 @@ def standing_M(groups: GroupState, baseline: BaselineState, k: int) -> np.ndarra
 def _warmup_s(interval_s: float) -> float:
     """Seconds of data behind what is usual, before it is known."""
     return max(_N.known_s, _N.known_intervals * interval_s)
-
-
-def _waiting() -> dict[str, tuple[float, float]]:
-    """What shows that a machine waits for its host: metric to (the side to which it moves then, by how much at least)."""
-    return dict.fromkeys(_BUSY, (-1.0, _N.waits)) | dict.fromkeys(_KEPT, (1.0, _N.kept))
 
 
 def together_s(least_s: float, interval_s: float) -> float:

@@ -68,7 +68,7 @@ class Learning(Stage):
         if far_KM.any():
             odd_KM = np.where(far_KM, self.state.odd_KM + np.float32(gap_s), odd_KM)
         self.state.odd_KM = odd_KM
-        if phase.moving or phase.idle or phase.grace or phase.effect > _N.felt:
+        if not phase.steady or phase.effect > _N.felt:
             return
         barred_M = (self.score.score_M > _SCORE.suspicious * self.config.patience_s) | (self.groups.grouped_s_M > _N.grouped_s)
         if row.barred_M is not None:

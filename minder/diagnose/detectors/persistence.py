@@ -52,7 +52,7 @@ class Persistence(Stage):
         if row.calm:
             return
         phase, status = row.phase, row.status
-        if not (phase.moving or phase.idle or phase.grace or status.outage or phase.effect >= _N.felt):
+        if phase.steady and not (status.outage or phase.effect >= _N.felt):
             self.update_persistence(row.strength.clear_M, waited_M(row.strength, status), _N.most_intervals * status.interval_s)
 
     def update_persistence(self, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:

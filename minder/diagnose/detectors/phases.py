@@ -403,6 +403,11 @@ class Phase:
     usually_rests: bool = False
     usual_stand: bool = False
 
+    @property
+    def steady(self) -> bool:
+        """Whether all work as they do between moves and rests."""
+        return not (self.moving or self.idle or self.grace)
+
 
 def _paces() -> tuple[tuple[float, float], ...]:
     """Of each of _SHIFTS: (smoothed over, s; smallest usual size believed)."""

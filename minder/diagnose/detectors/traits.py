@@ -20,6 +20,7 @@ __all__ = [
     "CAUSING",
     "FAMILIES",
     "HIGH",
+    "KEPT",
     "LOW",
     "REACHING",
     "SPINNING",
@@ -49,6 +50,7 @@ REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "jo
 
 _OF_GPUS = ("gpu_", "nvlink_", "pcie_")  # what the GPUs' exporter reads, by the beginnings of its names
 _OF_HOSTS = "tcp_throughput_bytes_per_second"  # checkpoints and data, where they do not go the network's way
+_PROCESSOR = "cpu_usage_ratio"
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
@@ -86,6 +88,7 @@ def _read_traits() -> dict[str, Trait]:
 
 _TRAITS = _read_traits()
 SPINNING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high also where GPUs only wait for each other
+KEPT = ("cpu_throttled_ratio", "job_run_delay_ratio")  # the share of the time in which processes are kept from the processor
 _IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0, 0.4, activity=False, falls=False)
 
 
@@ -122,7 +125,8 @@ class TraitTable:
             dtype=bool,
         ).reshape(-1, 1)
         self.congestion_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
-        self.rises_K = self.congestion_K | self.bits_K  # of causes of slowness: more of it is worse, of the others less
+        self.hosts_K = np.array([name in (*KEPT, _PROCESSOR) for name in metrics], dtype=bool)
+        self.rises_K = self.congestion_K | self.bits_K | self.hosts_K  # of causes of slowness: more of it is worse, of the others less
         self.errs_K = np.array([name.startswith("link_errors") for name in metrics], dtype=bool)
         self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
         self.does_K1 = np.array([[t.activity or name == "cpu_usage_ratio"] for t, name in zip(traits, metrics, strict=True)]).reshape(-1, 1)
