@@ -54,6 +54,10 @@ class GroupsNumbers:
     share: float
     gap: float
     plain: float
+    fine: float
+    fine_z: float
+    fine_known_s: float
+    many: int
     far_below: float
     alike: float
     fewest: int
@@ -187,7 +191,10 @@ class CauseGroups(Stage):
         jams_K = traits.congestion_K & ~traits.errs_K
         costs_M = traits.errs_K[k] & self._congests_M(traits, jams_K)
         when = (float(phase.shift_K[k]), _warmup_s(row.status.interval_s))
-        members_M = self._members_M(traits, k, away_M, when, np.where(costs_M, _N.costs, _N.plain))
+        share_M = np.where(costs_M, _N.costs, _N.plain)
+        if phase.effect >= _N.felt and traits.falls_K1[k, 0]:
+            share_M = np.where(self.state.known_KM[k] >= _N.fine_known_s, np.minimum(share_M, self._fine(traits, k)), share_M)
+        members_M = self._members_M(traits, k, away_M, when, share_M)
         if traits.hosts_K[k]:
             members_M &= np.count_nonzero(members_M) <= _N.hosts
         if rests:  # who stood apart before goes on to, and no one begins
@@ -292,13 +299,24 @@ class CauseGroups(Stage):
     def _shows_C(self, traits: TraitTable, causes: np.ndarray, interval_s: float) -> np.ndarray:
         """Mask (C,) of the metrics in which some machine stands so far off that it is worth a closer look: most rows have none."""
         place_CM, known_CM = self.state.place_KM[causes], self.state.known_KM[causes] >= _warmup_s(interval_s)
-        rises_C1, least_C1 = traits.rises_K[causes][:, None], np.where(traits.errs_K[causes], _N.costs, _N.plain)[:, None]
+        rises_C1 = traits.rises_K[causes][:, None]
+        least_C = np.select([traits.errs_K[causes], traits.falls_K1[causes, 0]], [_N.costs, _N.fine], _N.plain)
         side_C1 = np.where(rises_C1, 1.0, -1.0)
         with np.errstate(invalid="ignore"):
-            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > least_C1 * traits.reach_K1[causes])
+            far_CM = known_CM & (side_C1 * (place_CM - self.state.usual_KM[causes]) > least_C[:, None] * traits.reach_K1[causes])
             apart_CM = place_CM - Ordered(place_CM).median_K()[:, None]
             alone_CM = ~rises_C1 & (apart_CM < -_N.far_below)  # see _alone_M
         return np.asarray((far_CM | alone_CM).any(axis=1))
+
+    def _fine(self, traits: TraitTable, k: int) -> float:
+        """The share of a plain change that is far in the sizes by which many machines differ now, and of the farthest: thousands of clocks
+        may hardly differ."""
+        moved_M = self.state.place_KM[k] - self.state.usual_KM[k]
+        known_M = moved_M[~np.isnan(moved_M) & (self.state.known_KM[k] >= _N.fine_known_s)]
+        if len(known_M) < _N.many:
+            return _N.plain
+        spread = 1.48 * float(np.median(np.abs(known_M - np.median(known_M))))
+        return max(_N.fine, max(_N.fine_z * spread, -_N.gap * float(known_M.min())) / float(traits.reach_K1[k, 0]))
 
     def _congests_M(self, traits: TraitTable, jams_K: np.ndarray) -> np.ndarray:
         """Mask (M,): whose port has come to more congestion, by what errors cost that are sent again."""
