@@ -81,6 +81,17 @@ def test_who_fell_silent_minutes_before_the_training_came_to_stand_is_paged_if_n
     assert all(found[-1].tier == named for _ in found)
 
 
+@pytest.mark.parametrize(("later", "machines"), [(6, {("m04",)}), (20, set())])
+def test_who_fell_silent_half_a_minute_after_the_training_came_to_stand_is_named_if_none_else_is_odd(
+    later: int, machines: set[tuple[str, ...]]
+) -> None:
+    """A machine that dies slowly: its last samples come, late, while all others wait already. Minutes later an exporter may die."""
+    factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    present_TM[121 + later :, 4] = False
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == machines
+
+
 @pytest.mark.parametrize(("stands", "tiers"), [(ROWS, ["page", "evict"]), (20, ["page"])])
 def test_a_silent_machine_without_which_the_training_goes_on_is_not_evicted(stands: int, tiers: list[str]) -> None:
     """Its exporter died as the training paused for 100 s: the silence was worth a page, and what came after shows that it was no more."""

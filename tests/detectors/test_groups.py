@@ -257,3 +257,61 @@ def test_a_machine_that_comes_back_late_from_a_rest_has_the_clock_rate_of_a_rest
 def named(values_TMK: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[tuple[tuple[str, ...], str]]:
     """(machines, tier) of each accusation, where all machines are of one stage."""
     return [(verdict.machines, verdict.tier) for verdict in watch(values_TMK, metrics=metrics)[0]]
+
+
+HOLDS = (*SPINS, "gpu_memory_used_ratio")
+
+
+def holding(few: list[int], *, few_spin: bool = False) -> np.ndarray:
+    """The same, and each machine's GPU memory, which all go on holding."""
+    values_TMK = standing(few, few_spin=few_spin)
+    return np.concatenate([values_TMK, np.random.default_rng(6).uniform(0.70, 0.72, (*values_TMK.shape[:2], 1))], axis=2)
+
+
+def test_a_machine_that_spins_while_all_others_have_rested_for_long_is_named() -> None:
+    """They all rested when its kernel hung, in a phase that their hosts compute, so that it rested with them."""
+    values_TMK = standing([], few_spin=True)
+    values_TMK[BEGAN + 6 :, 5, : len(WORKS)] *= WAITS / AT_REST
+    values_TMK[BEGAN + 6 :, 5, -1] *= 50.0
+    assert named(values_TMK, SPINS) == [(("m05",), "page")]
+
+
+def test_who_rests_while_its_own_stage_spins_and_another_stage_rests_is_named() -> None:
+    stages = {f"m{m:02d}": m >= 8 for m in range(12)}
+    values_TMK = standing([0, 1, 2, 3, 4, 5, 6, 7, 9], few_spin=False)
+    assert {verdict.machines for verdict in watch(values_TMK, stages, SPINS)[0]} == {("m09",)}
+
+
+@pytest.mark.parametrize("few", [[5], [1, 2, 5, 7, 8, 10]])
+def test_who_has_let_go_of_its_memory_while_all_others_wait_is_named(few: list[int]) -> None:
+    """All rest, or half of them: what they hold shows which half has died."""
+    values_TMK = holding(few if len(few) > 1 else list(range(12)))
+    values_TMK[BEGAN:, few, -1] = 0.02
+    found = watch(values_TMK, metrics=HOLDS)[0]
+    assert {(machine, verdict.tier) for verdict in found for machine in verdict.machines} == {(f"m{m:02d}", "page") for m in few}
+
+
+@pytest.mark.parametrize(("apart", "back"), [(1, 200), (3, 100)])
+def test_a_job_that_ends_or_restarts_one_by_one_has_no_first_to_let_go_of_its_memory(apart: int, back: int) -> None:
+    values_TMK = holding(list(range(12)))
+    for m in range(12):
+        values_TMK[BEGAN + m * apart : back + m * apart, m, -1] = 0.02
+        values_TMK[back + m * apart :, m, :-1] = values_TMK[:BEGAN, m, :-1][: max(0, ROWS - back - m * apart)]
+    assert named(values_TMK, HOLDS) == []
+
+
+def test_a_memory_gauge_that_breaks_frees_none() -> None:
+    """Its machine works on, and rests only with all others."""
+    values_TMK = holding(list(range(12)))
+    values_TMK[: BEGAN + 10, :, :-1] = holding([])[: BEGAN + 10, :, :-1]
+    values_TMK[BEGAN - 20 : BEGAN + 10, :, :-1] = values_TMK[:30, :, :-1]
+    values_TMK[BEGAN - 20 :, 5, -1] = 0.007
+    assert named(values_TMK, HOLDS) == []
+
+
+@pytest.mark.parametrize(("more", "machines"), [(1.14, {("m05",)}), (1.02, set())])
+def test_whose_gpus_alone_draw_another_power_in_a_job_that_stands_is_named(more: float, machines: set[tuple[str, ...]]) -> None:
+    """The others wait in the same way: its kernel hangs."""
+    values_TMK = standing([], few_spin=False)
+    values_TMK[BEGAN:, 5, at("gpu_power_draw_watts")] *= more
+    assert {verdict.machines for verdict in watch(values_TMK, metrics=SPINS)[0]} == machines

@@ -78,3 +78,15 @@ def test_a_fault_is_found_also_if_gpus_are_scraped_every_half_minute() -> None:
     found = accused(held(values_TMK, [8, 6, 7, 9, 10, 7, 8, 3], 30))
     assert {verdict.machines for verdict in found} == {("m2",)}
     assert found[0].time_s - 1605.0 < 120.0
+
+
+@pytest.mark.parametrize(("stands", "usable"), [(0.01, True), (0.4, False)])
+def test_a_gauge_that_stands_to_the_digit_is_a_reading_where_gpus_rest(stands: float, usable: bool) -> None:
+    names = ("a", "b", "c", "d")
+    metrics, rng = ("gpu_duty_cycle_ratio", "gpu_power_draw_watts"), np.random.default_rng(0)
+    presence, traits = one_stage(Presence, names, metrics), TraitTable(metrics)
+    for t in range(120):
+        raw_KM = np.stack([rng.uniform(0.9, 0.98, 4), rng.uniform(400.0, 500.0, 4)]).astype(np.float32)
+        raw_KM[0, 1] = stands if t > 60 else raw_KM[0, 1]
+        status = presence.observe_row(traits, 3.0 * t, raw_KM, np.ones(4, dtype=bool))
+    assert (status.usable_KM is None or bool(status.usable_KM[0, 1])) == usable

@@ -105,7 +105,7 @@ class Absence(Stage):
         says = _N.says if together_M.any() else _N.says_late
         if not together_M.any() and not others_odd and not phase.idle and time_s - phase.stopped_s >= _N.stands_s:
             later_M = phase.stopped_s - fell_silent_M
-            together_M = status.silent_M & (later_M > 0.0) & (later_M < _N.early_s)
+            together_M = status.silent_M & (later_M > -_PHASES.after_s) & (later_M < _N.early_s)
         left_M = together_M & ~status.frozen_M & ~status.gone_M  # who is heard has not been exchanged
         if left_M.any() and self._exchanged(fell_silent_M[left_M]):
             return none_M

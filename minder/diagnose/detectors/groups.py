@@ -12,6 +12,8 @@ as a whole none differs from its peers. Other ways to see them:
   it and spin; and the few whose memory or disk has run full, or whose memory leaks.
 - `_camp_M`: of a job that stands the few whose GPUs rest while all others spin, or spin while all others rest: a stage that has crashed, a
   kernel that hangs. In a stage none differs from its peers, and in a rest of all no deviation counts.
+- `_freed_M`, `_differs_M`: of such a job those that let go of their memory first, while all others hold theirs; and the one whose GPUs draw
+  another power than all others, which wait.
 - `hit_together`: machines that turned odd, or silent, at about the same time and about equally, and far more than any other.
 
 A group is a reason to look, never to evict: a person knows what its machines share. K metrics, M machines.
@@ -32,13 +34,13 @@ from minder.diagnose.detectors.coupling import CouplingState
 from minder.diagnose.detectors.minutes import Minutes
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import Ordered, median_known
-from minder.diagnose.detectors.phases import PhasesNumbers, PhaseState
+from minder.diagnose.detectors.phases import Phases, PhasesNumbers
 from minder.diagnose.detectors.presence import PresenceNumbers, PresenceState
 from minder.diagnose.detectors.restart_grace import RestartGraceState
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
-from minder.diagnose.detectors.traits import KEPT, SPINNING, TraitsNumbers, TraitTable
+from minder.diagnose.detectors.traits import KEPT, LOW, SPINNING, TraitsNumbers, TraitTable
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
@@ -96,6 +98,11 @@ class GroupsNumbers:
     filled: float
     hosts: int
     leaked_s: float
+    differs: float
+    goes_on_differing: float
+    draws_less: float
+    freed: float
+    holds: float
 
 
 _N = numbers("groups", GroupsNumbers)
@@ -108,6 +115,8 @@ _TRAITS = numbers("traits", TraitsNumbers)
 
 _MEMORY = "memory_usage_ratio"
 _BUSY = (*SPINNING, "job_busy_ratio")  # the share of the time in which GPUs or processes are busy, also where they wait for each other
+_GPU_MEMORY = "gpu_memory_used_ratio"
+_POWER = "gpu_power_draw_watts"
 
 
 @dataclass(slots=True)
@@ -120,6 +129,8 @@ class GroupState(State):
     usual_KM: np.ndarray = per("KM")  # and how far it usually does
     known_KM: np.ndarray = per("KM")  # seconds of data behind that
     busy_since_M: np.ndarray = per("M", np.nan)  # since when its host has been plainly busier than all others'
+    held_M: np.ndarray = per("M", np.nan)  # how full its GPUs' memory was when it last held it as the others do
+    freed_since_M: np.ndarray = per("M", np.nan)  # since when it has not, while they do
 
 
 class CauseGroups(Stage):
@@ -127,7 +138,7 @@ class CauseGroups(Stage):
     job whose common level swings without end, a clock rate says what it says."""
 
     presence: PresenceState
-    phases: PhaseState
+    phases: Phases
     baseline: BaselineState
     coupling: CouplingState
     restart_grace: RestartGraceState
@@ -164,6 +175,9 @@ class CauseGroups(Stage):
             if traits.hosts_K[k] and traits.metrics[k] not in KEPT:
                 busy_M |= members_M
                 members_M = self._slow_M(row, members_M) & ~apart_M.any()
+            k_M = np.where(members_M & ~apart_M, float(k), k_M)
+            apart_M |= members_M
+        for k, members_M in self._of_standing(row, waited_s):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
         grouped_s_M = np.where(leaks_M, np.maximum(grouped_s_M, _N.leaked_s), grouped_s_M)  # it has for minutes
@@ -212,6 +226,40 @@ class CauseGroups(Stage):
             members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())
         return members_M
 
+    def _of_standing(self, row: Row, waited_s: float) -> Iterator[tuple[int, np.ndarray]]:
+        """(metric, mask (M,)) of who stands apart in what no rest and no return from one explains, while the job is held up."""
+        traits, phase, interval_s = row.traits, row.phase, row.status.interval_s
+        held_up = phase.stalled or phase.idle or phase.effect >= _N.felt
+        k = traits.place.get(_GPU_MEMORY + LOW, traits.place.get(_GPU_MEMORY, -1))
+        if k >= 0:
+            freed_M = self._freed_M(row, k)
+            if freed_M.any() and held_up:
+                with np.errstate(invalid="ignore"):
+                    yield k, freed_M & ~(self.state.freed_since_M > self.phases.too_late_s(phase, interval_s))
+        k = traits.place.get(_POWER, -1)
+        if k >= 0:
+            self._follow(traits, np.array([k]), row.raw_KM[[k]], (waited_s, interval_s), np.array([not held_up and not phase.grace]))
+            if phase.shift_K[k] < -_N.draws_less and not phase.idle:  # what rests differs by when it does
+                yield k, self._differs_M(k, interval_s, -float(phase.shift_K[k]))
+
+    def _differs_M(self, k: int, interval_s: float, fall: float) -> np.ndarray:
+        """Mask (M,): of a job that stands, the one machine whose GPUs draw more power than usual among all, or less, by many times what any
+        other's do: all others wait in the same way, and it does something else, but neither works on nor rests. Where it usually stands
+        is taken away, and is not. fall: of the power that all draw."""
+        found_M = np.zeros(len(self.state.grouped_s_M), dtype=bool)
+        place_M = self.state.place_KM[k]
+        place_M = place_M - median_known(place_M)
+        moved_M = np.where(self.state.known_KM[k] >= _warmup_s(interval_s), place_M - self.state.usual_KM[k], np.nan)
+        moved_M -= median_known(moved_M)  # long steps, sampled, have a mean that is not their median
+        nearer_M = np.where(place_M * moved_M > 0.0, np.minimum(np.abs(place_M), np.abs(moved_M)), 0.0)
+        if np.count_nonzero(~np.isnan(moved_M)) < _N.fewest:
+            return found_M
+        first = int(np.argmax(nearer_M))
+        times = _N.goes_on_differing if self.state.grouped_s_M[first] > 0.0 else _N.waits_alone
+        found_M[first] = nearer_M[first] > max(_N.differs, times * float(np.delete(nearer_M, first).max()))
+        found_M[first] &= abs(moved_M[first]) < _N.moved * fall
+        return found_M
+
     def _of_waiting(self, row: Row, leaks_M: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """(metric, mask (M,)) of who stands apart by waiting, or by having nothing left, of each metric that is asked in this row."""
         traits, phase = row.traits, row.phase
@@ -243,33 +291,70 @@ class CauseGroups(Stage):
         slowed = not claimed and found_M.any() and self.minutes.slowed_since(row, float(since_M[found_M].min()))
         return np.asarray(found_M & slowed)
 
+    def _freed_M(self, row: Row, k: int) -> np.ndarray:
+        """Mask (M,): the first, or the few, whose GPUs have let go of their memory, and rest, while all others hold theirs, as those do
+        that wait for a process that has died. Where most do, the job has ended: who takes its memory up late, as in a restart, has freed
+        none."""
+        used_M, time_s = row.raw_KM[k], row.time_s
+        usual = float(np.median(used_M[~np.isnan(used_M)])) if not np.isnan(used_M).all() else 0.0
+        with np.errstate(invalid="ignore"):
+            freed_M = used_M < _N.freed * np.minimum(self.state.held_M, max(usual, _N.holds))
+            freed_M &= (self.state.held_M >= _N.holds) & ~(self.phases.rest_M(row.traits, row.scaled_KM) < _N.spins)
+        known = np.count_nonzero(~np.isnan(used_M))
+        few = 2 * np.count_nonzero(freed_M) <= known and usual >= _N.holds
+        self.state.held_M = np.where(np.isnan(used_M) | (freed_M & few), self.state.held_M, used_M)
+        since_M = np.where(
+            np.isnan(used_M), self.state.freed_since_M, np.where(freed_M & few, np.fmin(self.state.freed_since_M, time_s), np.nan)
+        )
+        self.state.freed_since_M = since_M
+        if known < _N.fewest or np.isnan(since_M).all():
+            return np.zeros_like(freed_M)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(since_M <= np.nanmin(since_M) + together_s(self.config.together_s, row.status.interval_s))
+
+    def _own_M(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
+        """Two (M,): how far what each machine's GPUs compute lies from the usual level of all, scaled; and whether that is known."""
+        common_K = self.phases.state.common_K
+        computes_K = row.traits.compute_K & ~np.isnan(common_K)
+        known_KM = ~np.isnan(row.scaled_KM[computes_K])
+        far_M = np.nansum(row.scaled_KM[computes_K] - common_K[computes_K][:, None], axis=0)
+        return far_M / np.maximum(known_KM.sum(axis=0), 1), known_KM.any(axis=0)
+
     def _camp_M(self, row: Row) -> tuple[int, np.ndarray]:
-        """(metric, mask (M,)): of a job that stands the few that rest while all others spin, or that spin while all others rest. What else
-        their GPUs do must differ to the same side, for a sensor may be broken; who writes for all is none of them. Where most of a stage,
-        and not all of it, are these few, stages work in turns, and one of its machines is late."""
-        traits, scaled_KM, status = row.traits, row.scaled_KM, row.status
-        none_M, common_K = np.zeros(scaled_KM.shape[1], dtype=bool), self.phases.common_K
+        """(metric, mask (M,)): of a job that stands, or of one of its stages, the few that rest while all others spin, or that spin while
+        all others rest. What else their GPUs do must differ to the same side, for a sensor may be broken; who writes for all is none of
+        them."""
+        traits, scaled_KM = row.traits, row.scaled_KM
+        found_M, common_K = np.zeros(scaled_KM.shape[1], dtype=bool), self.phases.state.common_K
         k = next((traits.place[name] for name in SPINNING if name in traits.place and not isnan(common_K[traits.place[name]])), -1)
-        computes_K = traits.compute_K & ~np.isnan(common_K)
-        if k < 0 or not computes_K.any():
-            return k, none_M
-        known_KM = ~np.isnan(scaled_KM[computes_K])
-        own_M = np.nansum(scaled_KM[computes_K] - common_K[computes_K][:, None], axis=0) / np.maximum(known_KM.sum(axis=0), 1)
-        fall_M, heard_M = common_K[k] - scaled_KM[k], ~np.isnan(scaled_KM[k]) & known_KM.any(axis=0) & ~status.silent_M
+        own_M, known_M = self._own_M(row)
+        if k < 0 or not known_M.any():
+            return k, found_M
+        fall_M, heard_M = common_K[k] - scaled_KM[k], ~np.isnan(scaled_KM[k]) & known_M & ~row.status.silent_M
+        place_M = scaled_KM[k] + self.baseline.baseline_KM[k]
         with np.errstate(invalid="ignore"):
             rests_M, spins_M = heard_M & (fall_M > _PHASES.rest_duty), heard_M & (fall_M < _N.spins * _PHASES.rest_duty)
-        heard, rest, spin = (int(np.count_nonzero(mask_M)) for mask_M in (heard_M, rests_M, spins_M))
-        if heard < _N.fewest or rest + spin < _N.clear * heard or not 0 < min(rest, spin) <= _N.share * heard:
-            return k, none_M
-        few_M, others_M, side = (rests_M, heard_M & ~rests_M, -1.0) if rest < spin else (spins_M, heard_M & ~spins_M, 1.0)
-        place_M, theirs = scaled_KM[k] + self.baseline.baseline_KM[k], float(np.median(own_M[others_M]))
-        with np.errstate(invalid="ignore"):
-            far_M = side * (place_M - np.median(place_M[others_M])) > _PHASES.rest_duty
-        camp_M = few_M & far_M & (side * (own_M - theirs) > _N.agrees) & (own_M < _PHASES.stood)  # who evaluates for all works on
-        camp_M &= ~(self.restart_grace.rests_on_M > 0.0) & np.isnan(self.restart_grace.writes_since_M)
-        whole = np.count_nonzero(camp_M) == np.count_nonzero(few_M)
-        shares = [float(camp_M[members].mean()) for members in row.layout.stages.members]
-        return k, camp_M if theirs < _ABSENCE.as_ever and whole and not any(0.5 < share < 1.0 for share in shares) else none_M
+        # who is given time to come back, once most have, or writes for all
+        back_M = (self.restart_grace.rests_on_M > 0.0) & (not row.phase.idle) | ~np.isnan(self.restart_grace.writes_since_M)
+        stages = row.layout.stages.members if row.layout.staged else []
+        for groups in ([np.arange(len(found_M))], stages):
+            for m in groups:
+                heard, rest, spin = (int(np.count_nonzero(mask_M[m])) for mask_M in (heard_M, rests_M, spins_M))
+                if heard < _N.fewest or rest + spin < _N.clear * heard or not 0 < min(rest, spin) <= _N.share * heard:
+                    continue
+                few_M, side = (rests_M, -1.0) if rest < spin else (spins_M, 1.0)
+                others_m, few_m = m[(heard_M & ~few_M)[m]], m[few_M[m]]
+                theirs = float(np.median(own_M[others_m]))
+                far_m = side * (place_M[few_m] - np.median(place_M[others_m])) > _PHASES.rest_duty
+                camp_m = far_m & (side * (own_M[few_m] - theirs) > _N.agrees) & (own_M[few_m] < _PHASES.stood)  # who evaluates works on
+                camp_m &= ~back_M[few_m] if side < 0.0 else True
+                if theirs < _ABSENCE.as_ever and camp_m.all():
+                    found_M[few_m] = True
+            if any(0.5 < float(found_M[m].mean()) < 1.0 for m in row.layout.stages.members):
+                found_M[:] = False  # most of a stage: it does what its stage does, and who does not is asked for next
+            if found_M.any():
+                break
+        return k, found_M
 
     def _follow(
         self, traits: TraitTable, causes: np.ndarray, raw_CM: np.ndarray, pace: tuple[float, float], learns_C: np.ndarray

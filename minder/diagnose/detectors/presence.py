@@ -14,6 +14,7 @@ import numpy as np
 
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import has_gaps, median_known
+from minder.diagnose.detectors.phases import PhasesNumbers
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
 from minder.diagnose.detectors.traits import TraitTable
@@ -52,6 +53,7 @@ class PresenceNumbers:
 
 
 _N = numbers("presence", PresenceNumbers)
+_PHASES = numbers("phases", PhasesNumbers)
 
 
 @dataclass(slots=True)
@@ -242,9 +244,10 @@ class Presence(Stage):
         self.state.changes_K = self.state.changes_K * _N.decay + _counts(counted_KM)
 
     def _natural(self, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray:
-        """Values at which a healthy sensor may stand for long: zero, a ratio's end, the highest ever seen."""
+        """Values at which a healthy sensor may stand for long: zero, a ratio's end, the highest ever seen; and a GPU's gauge at rest."""
         highest_K1 = np.minimum(traits.high_K1, self.state.top_K[:, None]).astype(np.float32)
-        return np.asarray((raw_KM == 0.0) | (raw_KM >= highest_K1))
+        lowest_K1 = np.where(traits.gauges_K[:, None] & np.isfinite(traits.high_K1), np.float32(_PHASES.at_rest), np.float32(0.0))
+        return np.asarray(((raw_KM >= 0.0) & (raw_KM <= lowest_K1)) | (raw_KM >= highest_K1))
 
     def _stuck(self, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray | None:
         """Repeats so long that a sensor as lively as this metric's (on all machines) would show them once in 10,000. None: no one is."""
