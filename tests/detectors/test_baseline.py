@@ -90,16 +90,3 @@ def test_a_single_sample_hardly_moves_a_machines_usual_place_however_far_it_is()
 def test_a_place_that_a_machine_keeps_becomes_its_usual_one() -> None:
     assert standing_after([0.1] * 500) == pytest.approx(0.1, rel=0.05)
     assert standing_after([-2.0] * 500, moved=True) == pytest.approx(-2.0, rel=0.05)
-
-
-def test_a_usual_size_is_taken_larger_while_little_is_known_of_it() -> None:
-    """What a job has shown for a minute does not say how far its machines wander in five."""
-    young, old = remembering(57.0), remembering(2997.0)
-    for baseline in (young, old):
-        for yardstick in baseline.state.yardsticks("quick", staged=False):
-            yardstick.spread_KM = np.full_like(yardstick.spread_KM, 0.5)
-            yardstick.smooth_KM = np.full_like(yardstick.smooth_KM, 0.4)  # a mean size of 0.4 is a usual one of 0.5
-        rest_KM = np.zeros((len(METRICS), len(MACHINES)), dtype=np.float32)
-        baseline.learn_usual(TraitTable(METRICS), rest_KM, lesson_of(rest_KM.shape), staged=False)
-    assert np.allclose(young.state.all_quick.unit_KM, 1.0, rtol=0.02)
-    assert np.allclose(old.state.all_quick.unit_KM, 0.51, rtol=0.02)

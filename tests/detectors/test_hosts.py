@@ -100,6 +100,13 @@ def test_memory_that_fills_in_even_steps_is_a_leak(a_minute: float, at_once: flo
     assert all(after_s <= 200.0 for _, _, after_s in found)
 
 
+def test_a_tenant_that_comes_beside_a_cache_that_grows_is_no_leak() -> None:
+    values_TMK = job()
+    since_T = 5.0 * np.arange(ROWS - BEGAN)
+    values_TMK[BEGAN:, 3, at("memory_usage_ratio")] += np.minimum(0.036 * since_T / 60.0, 0.25) + 0.06 * (since_T >= 180.0)
+    assert named(values_TMK) == []
+
+
 def test_a_disk_that_is_full_while_the_job_rests_is_paged() -> None:
     values_TMK = job()
     values_TMK[BEGAN:, 3, at("disk_usage_ratio")] = 1.0

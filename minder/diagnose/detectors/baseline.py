@@ -51,7 +51,6 @@ class BaselineNumbers:
     quick_intervals: float
     slow_intervals: float
     first_looks: float
-    young: float
     deviate: float
     bounded: float
     least_step: float
@@ -177,7 +176,7 @@ class Baseline(Stage):
         step_KM = gain_KM * (np.nan_to_num(bounded_KM) if has_gaps(bounded_KM) else bounded_KM)
         step_KM += self.state.baseline_KM
         self.state.baseline_KM = step_KM
-        young_KM = 1.0 + np.float32(_N.young * lesson.warmup_s) / np.maximum(known_KM, np.float32(1.0))
+        young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(known_KM, np.float32(1.0))
         unready_KM = known_KM < lesson.warmup_s
         early_KM = known_KM <= _N.first_looks * gap_s
         some_early = bool(early_KM.any())

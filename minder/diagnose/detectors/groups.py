@@ -220,7 +220,7 @@ class CauseGroups(Stage):
             members_M &= self.state.place_KM[k] > _N.old * self.state.usual_KM[k]
         members_M = members_M if members_M.any() or rests else self._alone_M(traits, k)
         if traits.falls_K1[k, 0]:  # nor does one that rests on: it has the clock rate of a rest
-            members_M &= (grouped_s_M > 0.0) | ((self.restart_grace.waits_M == 0.0) & (self.restart_grace.rests_on_M == 0.0))
+            members_M &= (self.state.grouped_k_M == k) | ((self.restart_grace.waits_M == 0.0) & (self.restart_grace.rests_on_M == 0.0))
         if traits.errs_K[k] and jams_K.any() and not (phase.steady and phase.effect >= _N.felt):
             # errors that are corrected cost nothing: those that do are sent again, and congest, or slow the training
             members_M &= bool((members_M & (costs_M | (grouped_s_M >= _N.shown_s))).any())

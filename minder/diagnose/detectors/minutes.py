@@ -99,10 +99,10 @@ class Minutes(Stage):
         full_ML = self.state.memory_ML[:, :-1]
         with np.errstate(invalid="ignore"):
             step_ML = np.diff(full_ML, axis=1)
-            mean_M = step_ML.mean(axis=1)
+            pace_M = np.minimum(step_ML.mean(axis=1), np.median(step_ML, axis=1))  # a single jump is no leak
             minute = 60.0 / max(_N.mean_s, float(self.state.began_L[-1] - self.state.began_L[-2]))
-            found_M = (mean_M * minute > _N.leaks) & (full_ML[:, -1] + mean_M * minute * _N.full_s / 60.0 >= 1.0)
-            found_M &= (step_ML.min(axis=1) > _N.even * mean_M) & (_N.even * step_ML.max(axis=1) < mean_M)
+            found_M = (pace_M * minute > _N.leaks) & (full_ML[:, -1] + pace_M * minute * _N.full_s / 60.0 >= 1.0)
+            found_M &= (step_ML.min(axis=1) > _N.even * pace_M) & (_N.even * step_ML.max(axis=1) < pace_M)
         return np.asarray(found_M & (np.count_nonzero(found_M) == 1))
 
 
