@@ -20,14 +20,14 @@ import numpy as np
 from default_detector import KINDS
 from sklearn.linear_model import LogisticRegression
 
-from minder.diagnose.verdicts.telemetry import ODDS
+from minder.diagnose.verdicts.telemetry import ODDS, is_of_network
 from minder.offline.evaluation.intervals import wilson
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.evaluation.scoring import Judged
 from minder.offline.plots.evaluation import draw_reliability
 from minder.offline.training.learned.measure import reliability_slope
 
-FITTED = ("alone", "unknown", "group")  # together is set by hand: too few worlds have it
+FITTED = ("network", "group")  # together is set by hand: too few worlds have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class First:
     family: str
     said: float
     right: bool
-    shown: tuple[bool, bool, bool]
+    shown: tuple[bool, bool]
 
 
 def first_verdicts(paths: Sequence[Path]) -> list[First]:
     found = []
     for case in (case for path in paths for case in json.loads(path.read_text()) if case["verdicts"]):
-        delay_s, named, _, cause, said, metrics = case["verdicts"][0]
+        delay_s, named, _, _, said, metrics = case["verdicts"][0]
         machines = named.split(",")
         kind = case["judged"]["recording"].split(":")[0]
-        shown = (len(set(metrics)) == 1 and cause != "absence", cause == "unknown", len(machines) > 1)
+        shown = (bool(metrics) and is_of_network(metrics[0]), len(machines) > 1)
         found.append(First(KINDS.get(kind, kind), said, case["culprit"] in machines and delay_s >= 0.0, shown))
     return found
 

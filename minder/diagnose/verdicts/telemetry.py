@@ -6,10 +6,10 @@ two minutes of silence that the peers' stall confirms (a scrape that was lost fo
 pages.
 
 **Confidence.** Of the verdicts with 0.9, about nine in ten should be right. What distinguishes right verdicts from wrong ones, on families
-of worlds that take turns in being left out, is little: whether one metric shows it alone, whether anything says that the job is slower or
-stands, whether it is a group. How far a score is over its threshold, and how many families agree beyond two, says nothing more. Each of
-these adds to the log odds (ODDS): `python bench/calibration.py CASES.json --fit` prints them, with what they say of families that they were
-not fitted to. Others that turned odd at the same moment take odds away; worlds have too few of them to fit that.
+of worlds that take turns in being left out, is little: whether the plainest sign is of the network, where one machine's trouble is soon its
+neighbours', and whether it is a group. How far a score is over its threshold, and how many metrics and families agree, says nothing more.
+Each of these adds to the log odds (ODDS): `python bench/calibration.py CASES.json --fit` prints them, with what they say of families that
+they were not fitted to. Others that turned odd at the same moment take odds away; worlds have too few of them to fit that.
 
 **Two machines.** Each is as far from the other, and no majority says which of them is odd. Telemetry alone evicts neither. While the job
 only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names neither.
@@ -33,6 +33,7 @@ import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.corroboration import is_corroborated
+from minder.diagnose.detectors.traits import trait_of
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.ingest.windows import keep_machines, rows_of
 from minder.model.errors import ScoringLostError
@@ -40,7 +41,7 @@ from minder.model.evidence import Cause, Evidence, Scores, Suspect, Tier
 from minder.model.observation import Observation, Rule, RuleResult
 from minder.model.telemetry import Window
 
-__all__ = ["ODDS", "GatedRule", "Odds", "PhasedRule", "TelemetryRule", "calibrated", "log_odds"]
+__all__ = ["ODDS", "GatedRule", "Odds", "PhasedRule", "TelemetryRule", "calibrated", "is_of_network", "log_odds"]
 
 _HOLD = 0.3  # share of the threshold above which an accused machine stays accused
 _PAIR = 2  # machines: none of them is in a majority
@@ -134,7 +135,7 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
         Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
     )
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
-    odds = log_odds(len({piece.metric for piece in evidence}), cause, is_group, len(together))
+    odds = log_odds(bool(evidence) and is_of_network(evidence[0].metric), is_group, len(together))
     tier: Tier = "evict" if is_corroborated(scores, m) and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     alone: Tier | None = None
@@ -168,25 +169,28 @@ def _is_group(scores: Scores, members: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """What each observation adds to the log odds that a verdict is right. alone: one metric shows it, and nothing else; unknown: nothing
-    says that the job is slower, or stands; group: several are named together; together: for each of two others, at most, that turned odd
-    at the same moment and are not named."""
+    """What each observation adds to the log odds that a verdict is right. network: the plainest sign is traffic, or congestion and errors;
+    group: several are named together; together: for each of two others, at most, that turned odd at the same moment and are not named."""
 
-    base: float = 2.25
-    alone: float = -0.78
-    unknown: float = -1.14
-    group: float = 1.01
+    base: float = 2.26
+    network: float = -1.38
+    group: float = 0.94
     together: float = -0.9
 
 
 ODDS = Odds()
 _LEAST_SURE, _MOST_SURE = 0.3, 0.99
+_OF_NETWORK = ("fabric", "congestion")
 
 
-def log_odds(metrics: int, cause: Cause, group: bool, together: int) -> float:
-    """Of a verdict's being right. metrics: how many testify; silence is no metric."""
-    shown = ODDS.alone * (metrics == 1 and cause != "absence") + ODDS.unknown * (cause == "unknown")
-    return ODDS.base + shown + ODDS.group * group + ODDS.together * min(2, together)
+def log_odds(network: bool, group: bool, together: int) -> float:
+    """Of a verdict's being right."""
+    return ODDS.base + ODDS.network * network + ODDS.group * group + ODDS.together * min(2, together)
+
+
+def is_of_network(metric: str | None) -> bool:
+    """Whether a metric is of traffic over links, or of what goes wrong there."""
+    return metric is not None and trait_of(metric).family in _OF_NETWORK
 
 
 def calibrated(odds: float) -> float:
