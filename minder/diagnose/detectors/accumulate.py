@@ -11,7 +11,7 @@ import numpy as np
 from minder.diagnose.detectors.clocks import ClocksNumbers
 from minder.diagnose.detectors.coupling import CouplingNumbers, CouplingState
 from minder.diagnose.detectors.evidence import credit, distinctness
-from minder.diagnose.detectors.groups import GroupState, hit_together, together_s
+from minder.diagnose.detectors.group_state import GroupState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.persistence import PersistenceState
 from minder.diagnose.detectors.phases import PhaseState
@@ -20,6 +20,7 @@ from minder.diagnose.detectors.score import ScoreNumbers, ScoreState
 from minder.diagnose.detectors.skew_correction import SkewCorrection, SkewCorrectionState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.strength import waited_M
+from minder.diagnose.detectors.together import hit_together, together_s
 
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Row

@@ -9,12 +9,13 @@ import numpy as np
 
 from minder.diagnose.detectors.absence import at_once_s
 from minder.diagnose.detectors.baseline import BaselineState
+from minder.diagnose.detectors.causes import CauseState, standing_M
 from minder.diagnose.detectors.clocks import ClockState
 from minder.diagnose.detectors.contradiction import Contradiction
 from minder.diagnose.detectors.corroboration import CorroborationNumbers, families_of
 from minder.diagnose.detectors.coupling import Coupling
 from minder.diagnose.detectors.first_mover import FirstMoverState
-from minder.diagnose.detectors.groups import GroupState, standing_M
+from minder.diagnose.detectors.group_state import GroupState
 from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsetState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
@@ -61,6 +62,7 @@ class Explaining(Stage):
     contradiction: Contradiction
     coupling: Coupling
     first_mover: FirstMoverState
+    causes: CauseState
     groups: GroupState
     recurrence: RecurrenceState
     score: ScoreState
@@ -162,7 +164,7 @@ class Explaining(Stage):
         k = int(self.groups.grouped_k_M[m])
         metric, observed = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(self.presence.last_KM[k, m])
         scaled = float(row.traits.scale(self.presence.last_KM[:, m : m + 1])[k, 0])
-        expected = row.traits.unscale(k, scaled - float(standing_M(self.groups, self.baseline, k)[m]))
+        expected = row.traits.unscale(k, scaled - float(standing_M(self.causes, self.baseline, k)[m]))
         return (Evidence("telemetry", row.layout.machines[m], "apart from all others", metric, None, observed, expected, since_s),)
 
     def _cause(self, row: Row, place: int) -> Cause:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.baseline import Baseline, BaselineNumbers, Lesson, outside_KM
-from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.group_state import GroupState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phases
 from minder.diagnose.detectors.score import ScoreNumbers, ScoreState

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minder.diagnose.detectors.groups import GroupState
+from minder.diagnose.detectors.group_state import GroupState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.phases import Phase, PhaseState
 from minder.diagnose.detectors.presence import PresenceState, RowStatus
