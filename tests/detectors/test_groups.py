@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from small_job import AT_REST, METRICS, WORKS, accused, at, healthy, watch
 
-from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.default import DefaultConfig, DefaultDetector
+from minder.ingest.windows import rows_of
 from minder.model.telemetry import Window
 
 BEGAN, ROWS = 70, 140
@@ -238,6 +239,19 @@ def test_a_clock_that_falls_again_and_again_for_a_minute_is_named() -> None:
     for row in range(BEGAN, ROWS, 24):
         values_TMK[row : row + 14, 2, at("gpu_clock_hertz")] *= 0.85
     assert [machines for machines, _ in named(values_TMK)] == [("m02",)]
+
+
+def test_more_patience_makes_what_convicts_by_minutes_as_much_slower() -> None:
+    values_TMK = healthy(ROWS + 40)
+    values_TMK[BEGAN:, 2, at("gpu_clock_hertz")] *= 0.8
+    names, after = tuple(f"m{m:02d}" for m in range(values_TMK.shape[1])), {}
+    window = Window(5.0 * np.arange(len(values_TMK)), names, METRICS, values_TMK, np.full(values_TMK.shape[:2], True))
+    for patience_s in (45.0, 90.0, 180.0, 1e9):
+        detector = DefaultDetector(config=DefaultConfig(patience_s=patience_s))
+        over = [bool(detector.score(row)[0].score_M[2] >= patience_s) for row in rows_of(window)]
+        after[patience_s] = 5.0 * (over.index(True) - BEGAN) if any(over) else None
+    assert after[45.0] is not None and after[90.0] is not None and after[180.0] is not None
+    assert 100.0 <= after[90.0] <= 150.0 and after[180.0] >= 220.0 and after[1e9] is None
 
 
 def test_a_clock_that_comes_back_within_a_minute_is_forgotten() -> None:

@@ -157,9 +157,10 @@ class Convicting(Stage):
             return
         config, patience_s, total_M = self.config, self.config.patience_s, row.strength.total_M
         score_M, since_M = self.score.score_M, self.score.since_M
-        persistent_x = np.flatnonzero(self.persistence.persistence_s_M >= config.lasting_s)
-        group_x = np.flatnonzero(self.groups.grouped_s_M >= config.group_least_s)
-        for x, age_s in ((persistent_x, config.lasting_s), (group_x, config.group_least_s), (row.recurring_x, 0.0)):
+        lasting_s, group_s = config.slower * config.lasting_s, config.slower * config.group_least_s
+        persistent_x = np.flatnonzero(self.persistence.persistence_s_M >= lasting_s)
+        group_x = np.flatnonzero(self.groups.grouped_s_M >= group_s)
+        for x, age_s in ((persistent_x, lasting_s), (group_x, group_s), (row.recurring_x, 0.0)):
             score_M[x] = np.maximum(score_M[x], _N.convicted * patience_s)
             since_M[x] = np.where(np.isnan(since_M[x]), row.time_s - age_s, since_M[x])
         returned_M, in_group_M = self.recurrence.returned_M, self.groups.in_group_M

@@ -9,6 +9,9 @@ from minder.diagnose.detectors.numbers import number, numbers
 __all__ = ["DefaultConfig"]
 
 
+_PATIENCE_S = number("default", "patience_s")
+
+
 @dataclass(frozen=True, slots=True)
 class DefaultConfig:
     """How much evidence convicts, and how it is heard: section [default] of detector.toml says what each number is."""
@@ -39,6 +42,12 @@ class DefaultConfig:
     together_s: float = number("default", "together_s")
     group_least_s: float = number("default", "group_least_s")
     group_pace: float = number("default", "group_pace")
+
+    @property
+    def slower(self) -> float:
+        """How many times as long as usual what convicts by minutes must last, where more patience is asked for. Less patience makes it no
+        faster."""
+        return max(1.0, self.patience_s / _PATIENCE_S)
 
 
 numbers("default", DefaultConfig)  # none is unknown

@@ -102,7 +102,7 @@ class CauseGroups(Stage):
         if apart_M.any() or grouped_s_M.any():
             asked_M = np.isnan(k_M) | np.isin(k_M, asked) | (phase.steady & ~np.isin(k_M, all_causes))
             kept_s_M = np.where(asked_M, grouped_s_M * np.exp(-waited_s / _N.forget_s), grouped_s_M)
-            longer_s_M = np.minimum(grouped_s_M + min(waited_s, _N.most_step_s), _N.most_s)
+            longer_s_M = np.minimum(grouped_s_M + min(waited_s, _N.most_step_s), self.config.slower * _N.most_s)
             self.state.grouped_s_M = np.where(apart_M, longer_s_M, np.where(kept_s_M > _N.forgotten_s, kept_s_M, 0.0))
             self.state.grouped_k_M = np.where(self.state.grouped_s_M > 0.0, k_M, np.nan)
 

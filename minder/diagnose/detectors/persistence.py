@@ -65,5 +65,5 @@ class Persistence(Stage):
             waited_X = np.minimum(waited_M[x], most_s)
             apart_X = np.where(clear_M[x] >= _N.clear, distinctness(clear_M)[x], 0.0)
             kept_X = np.where(apart_X > 0.0, 1.0, np.exp(-waited_X / _N.forget_s))
-            persistence_s_X = np.minimum(persistence_s_M[x] * kept_X + apart_X * waited_X, _N.most_s)
+            persistence_s_X = np.minimum(persistence_s_M[x] * kept_X + apart_X * waited_X, self.config.slower * _N.most_s)
             persistence_s_M[x] = np.where((apart_X > 0.0) | (persistence_s_X >= _N.forgotten_s), persistence_s_X, 0.0)
