@@ -36,6 +36,13 @@ def healthy(rows: int, machines: int = 8, seed: int = 3) -> np.ndarray:
     return np.asarray(values_TMK)
 
 
+def with_hosts(rows: int, hosts: Mapping[str, tuple[float, float]]) -> np.ndarray:
+    """(T, M, K): the same, and metrics of its hosts after it: usual values, and how far machines differ from row to row."""
+    rng = np.random.default_rng(7)
+    host_KTM = [usual + rng.normal(0.0, noise, (rows, 8)) for usual, noise in hosts.values()]
+    return np.concatenate([healthy(rows), np.clip(np.stack(host_KTM, axis=2), 0.0, 1.0)], axis=2)
+
+
 def at(name: str) -> int:
     return METRICS.index(name)
 

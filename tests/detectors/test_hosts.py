@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_job import AT_REST, METRICS, WORKS, healthy, watch
+from small_job import AT_REST, METRICS, WORKS, watch, with_hosts
 
 BEGAN, ROWS = 120, 200
 HOST = {  # usual, and how far machines differ from row to row
@@ -19,9 +19,7 @@ NAMES = (*METRICS, *HOST)
 
 def job(slower: float = 1.0, since: int = BEGAN) -> np.ndarray:
     """(T, M, K): a job that gets so much done since then."""
-    rng = np.random.default_rng(7)
-    host = [usual + rng.normal(0.0, noise, (ROWS, 8)) for usual, noise in HOST.values()]
-    values_TMK = np.concatenate([healthy(ROWS), np.clip(np.stack(host, axis=2), 0.0, 1.0)], axis=2)
+    values_TMK = with_hosts(ROWS, HOST)
     values_TMK[since:, :, WORKS] *= slower
     return values_TMK
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_job import METRICS, healthy, watch
+from small_job import METRICS, watch, with_hosts
 
 from minder.model.evidence import Verdict
 
@@ -21,9 +21,7 @@ NAMES = (*METRICS, *HOST)
 
 def job() -> np.ndarray:
     """(T, M, K): a job at work in which nothing happens."""
-    rng = np.random.default_rng(7)
-    host = [usual + rng.normal(0.0, noise, (ROWS, 8)) for usual, noise in HOST.values()]
-    return np.concatenate([healthy(ROWS), np.clip(np.stack(host, axis=2), 0.0, 1.0)], axis=2)
+    return with_hosts(ROWS, HOST)
 
 
 def at(name: str) -> int:

@@ -84,8 +84,8 @@ class Causes(Stage):
     def of_cause(self, row: Row, k: int, away_M: np.ndarray, rests: bool) -> np.ndarray:
         """Mask (M,): who stands apart in metric k, a cause of slowness. rests: all rest, as far as this metric says."""
         phase, traits, grouped_s_M = row.phase, row.traits, self.groups.grouped_s_M
-        jams_K = traits.congestion_K & ~traits.errs_K
-        costs_M = traits.errs_K[k] & self._congests_M(traits, jams_K)
+        jams_K = traits.jams_K
+        costs_M = traits.errs_K[k] & self._congests_M(traits)
         when = (float(phase.shift_K[k]), warmup_s(row.status.interval_s))
         share_M = np.where(costs_M, _N.costs, _N.plain)
         if phase.effect >= _N.felt and traits.falls_K1[k, 0]:
@@ -155,10 +155,10 @@ class Causes(Stage):
         spread = 1.48 * float(np.median(np.abs(known_M - np.median(known_M))))
         return max(_N.fine, max(_N.fine_z * spread, -_N.gap * float(known_M.min())) / float(traits.reach_K1[k, 0]))
 
-    def _congests_M(self, traits: TraitTable, jams_K: np.ndarray) -> np.ndarray:
+    def _congests_M(self, traits: TraitTable) -> np.ndarray:
         """Mask (M,): whose port has come to more congestion, by what errors cost that are sent again."""
-        risen_JM = self.state.place_KM[jams_K] - self.state.usual_KM[jams_K]
-        return np.asarray((risen_JM > _N.costs * traits.reach_K1[jams_K]).any(axis=0))
+        risen_JM = (self.state.place_KM - self.state.usual_KM)[traits.jams_K]
+        return np.asarray((risen_JM > _N.costs * traits.reach_K1[traits.jams_K]).any(axis=0))
 
     def _members_M(self, traits: TraitTable, k: int, away_M: np.ndarray, when: tuple[float, float], least_M: np.ndarray) -> np.ndarray:
         """Mask (M,): one or more that have plainly changed in this metric, to the side that slows a job down, and a gap to all others. Each

@@ -68,7 +68,7 @@ class CauseGroups(Stage):
         grouped_s_M, k_M = self.state.grouped_s_M, self.state.grouped_k_M
         apart_M, asked = np.zeros(len(grouped_s_M), dtype=bool), []
         all_causes = np.flatnonzero((traits.causes_K1[:, 0] | traits.hosts_K) & np.isfinite(traits.reach_K1[:, 0]))
-        jams_K = traits.congestion_K & ~traits.errs_K
+        jams_K = traits.jams_K
         # after a rest a clock is back with the work, traffic comes later
         rests_K = ((phase.idle or phase.grace) & jams_K) | (phase.idle & ~traits.errs_K & ~traits.hosts_K)
         # what moves in a rest says nothing of work

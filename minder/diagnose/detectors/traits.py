@@ -128,6 +128,7 @@ class TraitTable:
         self.hosts_K = np.array([name in (*KEPT, _PROCESSOR) for name in metrics], dtype=bool)
         self.rises_K = self.congestion_K | self.bits_K | self.hosts_K  # of causes of slowness: more of it is worse, of the others less
         self.errs_K = np.array([name.startswith("link_errors") for name in metrics], dtype=bool)
+        self.jams_K = self.congestion_K & ~self.errs_K  # congestion alone
         self.causes_K1 = np.array([[t.family in CAUSING and t.weight > 0 and not t.activity] for t in traits], dtype=bool).reshape(-1, 1)
         self.does_K1 = np.array([[t.activity or name == "cpu_usage_ratio"] for t, name in zip(traits, metrics, strict=True)]).reshape(-1, 1)
         self.carries_K = np.array([t.activity and t.family == "fabric" for t in traits], dtype=bool)
