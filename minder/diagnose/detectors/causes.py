@@ -190,11 +190,10 @@ class Causes(Stage):
             return found_M
         place_M = standing_M(self.state, self.baseline, k)
         worse_M, known_M, far = -place_M, ~np.isnan(place_M), _N.far_below
-        if np.count_nonzero(known_M) < _N.fewest:
+        worse_N = worse_M[known_M]
+        if len(worse_N) < _N.fewest or not float(worse_N.max()) > float(worse_N.mean()) + _N.above_mean * far:
             return found_M
-        if not float(worse_M.max(initial=-np.inf, where=known_M)) > float(worse_M.mean(where=known_M)) + _N.above_mean * far:
-            return found_M
-        apart_M = worse_M - np.median(worse_M[known_M])
+        apart_M = worse_M - np.median(worse_N)
         most = _N.goes_on if traits.activity_K[k] else _TRAITS.unit if traits.falls_K1[k, 0] else np.inf
         worst = int(np.argmax(np.where(known_M, apart_M, -np.inf)))
         known_M[worst] = False

@@ -208,10 +208,10 @@ class Clocks(Timing):
 
 def _means(scaled_KM: np.ndarray, known_K: np.ndarray) -> np.ndarray:
     """(M,): the mean of these metrics, of those that a machine has; NaN where it has none."""
-    with np.errstate(invalid="ignore"):
-        mean_M = (known_K / max(1, np.count_nonzero(known_K))).astype(np.float32) @ scaled_KM
-        if has_gaps(mean_M):
-            part_KM = scaled_KM[known_K]
+    part_KM = scaled_KM[known_K]
+    mean_M = np.full(len(part_KM), 1.0 / max(1, len(part_KM)), dtype=np.float32) @ part_KM
+    if has_gaps(mean_M) or not len(part_KM):
+        with np.errstate(invalid="ignore"):
             mean_M = np.nansum(part_KM, axis=0) / np.sum(~np.isnan(part_KM), axis=0)
     return np.asarray(mean_M)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
+from minder.diagnose.detectors.peers import has_gaps
 from minder.diagnose.detectors.phases import Phase, PhasesNumbers
 from minder.diagnose.detectors.presence import RowStatus
 from minder.diagnose.detectors.stage import Stage
@@ -84,30 +85,36 @@ class Coupling(Stage):
         if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _N.others:
             return none_M
         own_M, known_M = self._own_M(phase, does_K)
-        stops = phase.stalled or phase.idle
-        felt_M = (self.state.felt_M > 0.0) & (own_M < _N.down)
+        stops, state = phase.stalled or phase.idle, self.state
+        known = (witness_M, state.witness_s_M, state.alone_s_M, state.felt_M, state.down_M)
+        if own_M.min() >= _N.stands and not (stops or any(of_M.any() for of_M in known)):  # as in most rows
+            state.held_M, state.passed_M = np.zeros(len(own_M)), np.zeros(len(own_M))
+            return none_M
+        felt_M = (state.felt_M > 0.0) & (own_M < _N.down)
         if stops:
-            felt_M |= (own_M < _PHASES.stood) & (self.state.alone_s_M < max(_N.long_s, _N.long_intervals * status.interval_s))
-        self.state.felt_M = felt_M.astype(np.float64)
-        if witness_M.any() or self.state.witness_s_M.any():
+            felt_M |= (own_M < _PHASES.stood) & (state.alone_s_M < max(_N.long_s, _N.long_intervals * status.interval_s))
+        state.felt_M = felt_M.astype(np.float64)
+        if witness_M.any() or state.witness_s_M.any():
             older_M = np.where(own_M > _N.down, status.gap_s, 0.0)
-            self.state.witness_s_M = np.where(witness_M, np.minimum(self.state.witness_s_M + older_M, _N.old_s), 0.0)
-            witness_M = witness_M & (self.state.witness_s_M < _N.old_s)
+            state.witness_s_M = np.where(witness_M, np.minimum(state.witness_s_M + older_M, _N.old_s), 0.0)
+            witness_M = witness_M & (state.witness_s_M < _N.old_s)
         slowed = phase.harm >= _N.felt  # others that work more than they did feel nothing
         alone = not (stops or phase.grace or slowed or status.outage)
         found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~status.silent_M
-        if found_M.any() or self.state.alone_s_M.any():
-            kept_M = self.state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-status.gap_s / _N.forget_s))
-            self.state.alone_s_M = np.where(found_M, kept_M + status.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
-        self.state.held_M = found_M.astype(np.float64)
-        down_M = found_M | ((self.state.down_M > 0.0) & (own_M < _N.down))
-        self.state.passed_M = ((self.state.down_M > 0.0) & ~down_M & (not slowed)).astype(np.float64)
-        self.state.down_M = down_M.astype(np.float64)
+        if found_M.any() or state.alone_s_M.any():
+            kept_M = state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-status.gap_s / _N.forget_s))
+            state.alone_s_M = np.where(found_M, kept_M + status.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
+        state.held_M = found_M.astype(np.float64)
+        down_M = found_M | ((state.down_M > 0.0) & (own_M < _N.down))
+        state.passed_M = ((state.down_M > 0.0) & ~down_M & (not slowed)).astype(np.float64)
+        state.down_M = down_M.astype(np.float64)
         return np.asarray(down_M & alone)
 
     def _own_M(self, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(M,): how far each machine's own work has moved, scaled, as the mean of these metrics, and how many of them are known."""
         own_KM = self.baseline.all_quick.smooth_KM[does_K] + phase.shift_K[does_K, None]
+        if not has_gaps(own_KM):
+            return own_KM.sum(axis=0) / len(own_KM), np.full(own_KM.shape[1], len(own_KM))
         known_M = (~np.isnan(own_KM)).sum(axis=0)
         return np.nansum(own_KM, axis=0) / np.maximum(known_M, 1), known_M
 

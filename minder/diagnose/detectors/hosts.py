@@ -85,13 +85,16 @@ class Hosts(Stage):
                 waits_M = self._waits_M(k)
                 if name in SPINNING:
                     waits_M = waits_M if waits_M.any() else self.causes.alone_M(traits, k)
-                    waits_M &= self._is_agreed(traits, k, int(np.argmax(waits_M)))
+                    if waits_M.any():
+                        waits_M &= self._is_agreed(traits, k, int(np.argmax(waits_M)))
                 yield k, waits_M
 
     def note_busy(self, row: Row, busy_M: np.ndarray) -> None:
         """busy_M: whose hosts are plainly busier than all others' in this row. Since when they are is kept while they are a little."""
-        state = self.causes.state
-        still_M = (state.place_KM - state.usual_KM > _CAUSES.learned * row.traits.reach_K1)[row.traits.hosts_K].any(axis=0)
+        state, hosts_K = self.causes.state, row.traits.hosts_K
+        if not busy_M.any() and np.isnan(self.state.busy_since_M).all():
+            return
+        still_M = (state.place_KM[hosts_K] - state.usual_KM[hosts_K] > _CAUSES.learned * row.traits.reach_K1[hosts_K]).any(axis=0)
         since_M = np.where(busy_M & np.isnan(self.state.busy_since_M), row.time_s, self.state.busy_since_M)
         self.state.busy_since_M = np.where(busy_M | still_M, since_M, np.nan)
 

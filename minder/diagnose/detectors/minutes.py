@@ -60,6 +60,9 @@ class Minutes(Stage):
 
     state: MinutesState
 
+    def __init__(self) -> None:
+        self._leaks: tuple[np.ndarray, np.ndarray] | None = None  # means that were asked, and what they said
+
     def update(self, row: Row) -> None:
         state, traits = self.state, row.traits
         if row.status.outage or not len(row.raw_KM):
@@ -96,6 +99,8 @@ class Minutes(Stage):
 
     def leaks_M(self) -> np.ndarray:
         """Mask (M,): the one machine whose memory fills fast and in even steps, so that it is full within minutes."""
+        if self._leaks is not None and self._leaks[0] is self.state.memory_ML:
+            return np.array(self._leaks[1])  # the newest mean, which changes with every row, is not asked
         full_ML = self.state.memory_ML[:, :-1]
         with np.errstate(invalid="ignore"):
             step_ML = np.diff(full_ML, axis=1)
@@ -103,7 +108,9 @@ class Minutes(Stage):
             minute = 60.0 / max(_N.mean_s, float(self.state.began_L[-1] - self.state.began_L[-2]))
             found_M = (pace_M * minute > _N.leaks) & (full_ML[:, -1] + pace_M * minute * _N.full_s / 60.0 >= 1.0)
             found_M &= (step_ML.min(axis=1) > _N.even * pace_M) & (_N.even * step_ML.max(axis=1) < pace_M)
-        return np.asarray(found_M & (np.count_nonzero(found_M) == 1))
+        found_M &= np.count_nonzero(found_M) == 1
+        self._leaks = self.state.memory_ML, found_M
+        return np.array(found_M)
 
 
 def _shifted(means: np.ndarray) -> np.ndarray:
@@ -113,7 +120,8 @@ def _shifted(means: np.ndarray) -> np.ndarray:
 def _average(means: np.ndarray, new: np.ndarray, rows: float) -> None:
     """Takes what is known of `new` into the newest mean."""
     mean = means[:, -1]
-    means[:, -1] = np.where(np.isnan(mean), new, mean + np.nan_to_num(new - mean) / rows)
+    step = (new - mean) / rows
+    means[:, -1] = np.where(np.isfinite(step), mean + step, np.where(np.isnan(mean), new, mean))
 
 
 def _known(values_L: np.ndarray) -> np.ndarray:

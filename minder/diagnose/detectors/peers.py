@@ -79,8 +79,10 @@ class Ordered:
         last = self.values_KM.shape[1] - 1
         if isinstance(place_K, int):
             return self._ordered_KM[:, place_K] if place_K <= last else np.full(len(self._rows_K), np.float32(np.nan))
-        found_K = self._ordered_KM[self._rows_K, np.clip(place_K, 0, last)]
-        return np.where(place_K <= last, found_K, np.float32(np.nan))
+        found_K = self._ordered_KM[self._rows_K, np.minimum(np.maximum(place_K, 0), last)]
+        if last < 1:
+            found_K[place_K > last] = np.nan
+        return np.asarray(found_K)
 
 
 def _outside(values_KM: np.ndarray, below_K1: np.ndarray, above_K1: np.ndarray) -> np.ndarray:

@@ -146,6 +146,9 @@ class Presence(Stage):
             return none_M
         there_XM = np.ones((len(does_X), len(none_M)), dtype=bool) if has_KM is None else has_KM[does_X]
         moved_M = (there_XM & ~same_KM[does_X]).any(axis=0)
+        if moved_M.all():
+            self.state.moved_M = np.full(len(moved_M), time_s)
+            return none_M
         self.state.moved_M = np.where(moved_M | np.isnan(self.state.moved_M), time_s, self.state.moved_M)
         stands_s_M = time_s - self.state.moved_M
         if not stands_s_M.max(initial=0.0) > _N.frozen_s:
@@ -166,7 +169,11 @@ class Presence(Stage):
         if has_KM is None or not of_gpus_K.any():
             self.state.read_M = np.full_like(self.state.read_M, time_s if of_gpus_K.any() else np.nan)
             return none_M
-        self.state.read_M = np.where(has_KM[of_gpus_K].any(axis=0), time_s, self.state.read_M)
+        read_M = has_KM[of_gpus_K].any(axis=0)
+        if read_M.all():
+            self.state.read_M = np.full(len(read_M), time_s)
+            return none_M
+        self.state.read_M = np.where(read_M, time_s, self.state.read_M)
         gone_s_M = time_s - self.state.read_M
         with np.errstate(invalid="ignore"):
             if not (gone_s_M > _N.frozen_s).any():

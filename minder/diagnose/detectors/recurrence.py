@@ -192,7 +192,7 @@ class Recurrence(Stage):
         """Whether something that the GPUs do, or send, has fallen for all, and by more than it does from row to row."""
         does_K = traits.works_K1[:, 0] & traits.activity_K
         with np.errstate(invalid="ignore"):
-            least_K = np.minimum(_N.felt, -_N.jitters * np.nan_to_num(self.phases.jitter_K[does_K]))
+            least_K = np.fmin(_N.felt, -_N.jitters * self.phases.jitter_K[does_K])
             return bool((self.phases.center_K[does_K] - self.phases.common_K[does_K] < least_K).any())
 
     def _fails(self, traits: TraitTable) -> tuple[int, np.ndarray | None]:

@@ -148,13 +148,17 @@ class RestartGrace(Stage):
         k = traits.host_traffic
         if k is None:
             return None
-        rests_M = ~status.silent_M & (np.nan_to_num(self.phases.rest_M(traits, scaled_KM)) > _N.half)
-        own_M = self.phases.state.common_K[k] + np.nan_to_num(self.baseline.baseline_KM[k])
+        state, seen_s = self.state, max(_N.seen_s, _N.seen_intervals * status.interval_s)
+        own_M = self.phases.state.common_K[k] + self.baseline.baseline_KM[k]
         with np.errstate(invalid="ignore"):
             moves_M = (scaled_KM[k] - own_M > _N.busier) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
+        if not moves_M.any() and time_s - state.wrote_M.max(initial=-np.inf) > max(seen_s, _N.echo_s):
+            state.writes_since_M.fill(np.nan)
+            return None
+        with np.errstate(invalid="ignore"):
+            rests_M = ~status.silent_M & (self.phases.rest_M(traits, scaled_KM) > _N.half)
         moves_M &= rests_M
         moves_M &= np.count_nonzero(moves_M) <= max(1.0, _N.few * len(moves_M))  # many at once write a checkpoint of all
-        state, seen_s = self.state, max(_N.seen_s, _N.seen_intervals * status.interval_s)
         state.wrote_M = np.where(moves_M, time_s, state.wrote_M)
         ago_M = time_s - state.wrote_M
         writes_M = rests_M & (ago_M <= seen_s)

@@ -119,7 +119,8 @@ class Standing(Stage):
         that wait for a process that has died. Where most do, the job has ended: who takes its memory up late, as in a restart, has freed
         none."""
         used_M, time_s = row.raw_KM[k], row.time_s
-        usual = float(np.median(used_M[~np.isnan(used_M)])) if not np.isnan(used_M).all() else 0.0
+        usual = median_known(used_M)
+        usual = 0.0 if isnan(usual) else usual
         with np.errstate(invalid="ignore"):
             freed_M = used_M < _N.freed * np.minimum(self.state.held_M, max(usual, _N.holds))
             freed_M &= (self.state.held_M >= _N.holds) & ~(self.phases.rest_M(row.traits, row.scaled_KM) < _N.spins)
