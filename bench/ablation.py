@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from default_detector import generated, jobs_of
+from default_detector import Made, generated, jobs_of
 
 from minder.diagnose.detectors.absence import Absence
 from minder.diagnose.detectors.accumulate import Convicting
@@ -169,23 +169,22 @@ class Came:
     said: tuple[tuple[float, tuple[str, ...], str], ...]
 
 
-def judge(made: Any, detector: DefaultDetector) -> Came:
-    window, _, truth, _ = made
+def judge(made: Made, detector: DefaultDetector) -> Came:
     watching = Judge([TelemetryRule(detector)])
-    said = [verdict for row in rows_of(window) for verdict in watching.judge(Observation(float(row.times_T[0]), row))[0]]
-    return Came(judge_recording(truth, said), tuple((v.time_s, v.machines, v.tier) for v in said if v.tier != "watch"))
+    said = [verdict for row in rows_of(made.window) for verdict in watching.judge(Observation(float(row.times_T[0]), row))[0]]
+    return Came(judge_recording(made.truth, said), tuple((v.time_s, v.machines, v.tier) for v in said if v.tier != "watch"))
 
 
 def ablate(job: tuple[str, int], rules: Sequence[str] = ()) -> dict[str, Came | None]:
     """Rule to what came of the recording without it, None where it had nothing to say; "" with all."""
     made = generated(*job)
-    watched = Watched(made[1])
+    watched = Watched(made.stages)
     found: dict[str, Came | None] = {"": judge(made, watched)}
     for name in rules or RULES:
         rule = RULES[name]
         with left_out(rule):
             found[name] = (
-                judge(made, DefaultDetector(made[1], DefaultConfig(**rule.config), rule.without)) if name in watched.spoke else None
+                judge(made, DefaultDetector(made.stages, DefaultConfig(**rule.config), rule.without)) if name in watched.spoke else None
             )
     return found
 

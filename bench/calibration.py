@@ -3,9 +3,11 @@
 FILE is what `python bench/default_detector.py SOURCE... --json CASES.json` wrote. Counts the first accusation of each recording; right is
 one of a machine that is at fault, or of a group with one, after the onset, however late. Prints the reliability table, its expected
 calibration error and Brier score, what was said less what was right with a 95 % interval (Wilson, of the share that was right), the Brier
-score of a constant, and the slope of right on the log odds that were said. --fit prints the `ODDS` of minder/diagnose/verdicts/telemetry.py
-that these verdicts ask for (logistic regression, scikit-learn's default penalty), and the same figures for each family of worlds by odds
-that were fitted to the other families. Kinds of recording of one family (plain and hard) are left out together.
+score of a constant, and the slope of right on the log odds that were said; the same of snapshots every two minutes at which a machine is
+accused with more than 0.5, whose interval is too narrow, since those of one recording are alike. --fit prints the `ODDS` of
+minder/diagnose/verdicts/telemetry.py that these verdicts ask for (logistic regression, scikit-learn's default penalty), and the same
+figures for each family of worlds by odds that were fitted to the other families. Kinds of recording of one family (plain and hard) are
+left out together.
 """
 
 from __future__ import annotations
@@ -90,6 +92,11 @@ def main() -> None:
     found = measure_reliability(judged)
     print(f"{found.count} verdicts, {sum(right)} right; expected calibration error {found.error:.3f}, Brier {found.brier:.3f}")
     print(f"as said: {figures([item.said for item in verdicts], right)}")
+    snapshots = [
+        (said, ok) for path in arguments.cases for case in json.loads(path.read_text()) for said, ok in case["snapshots"] if said > 0.5
+    ]
+    if snapshots:
+        print(f"{len(snapshots)} snapshots: {figures(*zip(*snapshots, strict=True))}")
     print(f"{'confidence':>12} {'n':>5} {'stated':>6} {'right':>6}   95 % interval")
     for item in found.bins:
         span = f"{item.right.low:.2f} to {item.right.high:.2f}"

@@ -5,8 +5,8 @@ recording (plain, hard, skewed, barriers_plain; two of three recordings have a f
 second seed), or a folder of
 recordings with truth.json beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the detector, its
 rule and the judge row by row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals (over recordings), the
-same, accusations of machines not at fault with the evictions among them and how many there are in a day of job time without a fault,
-the same per fault kind, per nuisance, and every wrong and every missed recording.
+same for grey faults and for those of several machines, accusations of machines not at fault with the evictions among them and how many
+there are in a day of job time without a fault, the same per fault kind, per nuisance, and every wrong and every missed recording.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import binomtest
 
 from minder.diagnose.detectors.default import DefaultDetector
 from minder.diagnose.verdicts.judge import Judge
@@ -30,7 +31,7 @@ from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.sources.events import Truth
 from minder.ingest.windows import align_columns, rows_of
 from minder.model.evidence import Verdict
-from minder.model.observation import Observation
+from minder.model.observation import Observation, Rule, RuleResult
 from minder.model.telemetry import Window
 from minder.offline.evaluation.scoring import LIMIT_S, Judged, accusations, judge_recording, summarise
 from minder.offline.worlds.window import peer_groups, recorded_truth, window_of
@@ -40,6 +41,7 @@ FAULTS = (
     "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",
     "machine_unreachable", "pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal",
 )  # fmt: skip
+_SNAPSHOT_S = 120.0
 # Kinds of recording that are not what `draw` of their family gives, by family.
 KINDS = {
     "plain": "classic", "hard": "classic", "foreign": "foreign", "skewed": "foreign", "barriers": "barriers", "barriers_plain": "barriers",
@@ -50,7 +52,9 @@ KINDS = {
 class Case:
     """One recording and what was said of it. verdicts: (seconds after the onset, machine, tier, cause, confidence, metrics). false:
     accusations of machines not at fault, evicted: evictions among them, early: those before anything was wrong, in calm_s seconds (NaN
-    where the length is not known)."""
+    where the length is not known). grey: a weak or partial fault, None where the family does not say; several: of more than one machine.
+    snapshots: every two minutes in which a machine is accused, (confidence, whether it is at fault).
+    """
 
     judged: Judged
     culprit: str | None
@@ -62,6 +66,19 @@ class Case:
     evicted: int
     early: int
     calm_s: float
+    grey: bool | None = None
+    several: bool = False
+    snapshots: tuple[tuple[float, bool], ...] = ()
+
+
+class Made(NamedTuple):
+    """A generated recording."""
+
+    window: Window
+    stages: dict[str, object]
+    truth: Truth
+    nuisances: tuple[str, ...]
+    grey: bool | None
 
 
 def columns_of(kind: str, seed: int) -> tuple[Any, tuple[str, ...]]:
@@ -77,28 +94,50 @@ def columns_of(kind: str, seed: int) -> tuple[Any, tuple[str, ...]]:
 
 def judge_generated(job: tuple[str, int]) -> Case:
     kind, seed = job
-    window, stages, truth, nuisances = generated(kind, seed)
-    started = time.process_time()
-    judge = Judge([TelemetryRule(DefaultDetector(stages))])
+    made = generated(kind, seed)
+    window, started = made.window, time.process_time()
+    rule = Followed(TelemetryRule(DefaultDetector(made.stages)), made.truth)
+    judge = Judge([rule])
     found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return _case(truth, found, len(window.machines), nuisances, started, (float(window.times_T[0]), float(window.times_T[-1])))
+    span_s = (float(window.times_T[0]), float(window.times_T[-1]))
+    case = _case(made.truth, found, len(window.machines), made.nuisances, started, span_s)
+    return replace(case, grey=made.grey, snapshots=tuple(rule.snapshots))
 
 
-def generated(kind: str, seed: int) -> tuple[Window, dict[str, object], Truth, tuple[str, ...]]:
+class Followed:
+    """A rule whose suspects are looked at every two minutes."""
+
+    name = "telemetry"
+
+    def __init__(self, rule: Rule, truth: Truth) -> None:
+        self._rule, self._truth = rule, truth
+        self._next_s = -np.inf
+        self.snapshots: list[tuple[float, bool]] = []
+
+    def observe(self, observation: Observation) -> RuleResult:
+        result, now_s = self._rule.observe(observation), observation.now_s
+        if now_s >= self._next_s:
+            self._next_s = now_s + _SNAPSHOT_S
+            right = {*self._truth.machines, self._truth.machine} if now_s >= (self._truth.onset_s or np.inf) else set()
+            self.snapshots += [(suspect.confidence, not right.isdisjoint(suspect.machines)) for suspect in result.suspects[:1]]
+        return result
+
+
+def generated(kind: str, seed: int) -> Made:
     """One generated recording, from the folder in MINDER_BENCH_CACHE if it was made before."""
     folder = os.environ.get("MINDER_BENCH_CACHE")
-    path = Path(folder) / f"{kind}-{seed}.pickle" if folder else None
+    path = Path(folder) / f"{kind}-{seed}.made" if folder else None
     if path is not None and path.exists():
-        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+        return Made(*pickle.loads(path.read_bytes()))
     if kind in KINDS:
         columns, nuisances = columns_of(kind, seed)
         truth = Truth(f"{kind}:{seed}", columns.fault, columns.culprit, columns.onset_s, (), None)
-        made = (align_columns(columns, columns.interval_s), dict(columns.stages), truth, nuisances)
+        made = Made(align_columns(columns, columns.interval_s), dict(columns.stages), truth, nuisances, None)
     else:
         world = load_family(kind).draw(seed)
-        made = (window_of(world), peer_groups(world), recorded_truth(world), world.truth.nuisances)
+        made = Made(window_of(world), peer_groups(world), recorded_truth(world), world.truth.nuisances, world.truth.grey)
     if path is not None:
-        path.write_bytes(pickle.dumps(made))
+        path.write_bytes(pickle.dumps(tuple(made)))
     return made
 
 
@@ -129,7 +168,8 @@ def _case(
     counts = (len(false), sum(v.tier == "evict" for v in false), sum(v.time_s < begun_s for v in false))
     calm_s = max(min(begun_s, span_s[1]) - span_s[0], 0.0)
     seconds = time.process_time() - started
-    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), named, seconds, *counts, calm_s)
+    several = len(truth.machines) > 1
+    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), named, seconds, *counts, calm_s, several=several)
 
 
 def jobs_of(source: str) -> tuple[Callable[[Any], Case], list[Any]]:
@@ -167,12 +207,30 @@ def report(cases: Sequence[Case]) -> None:
     print(f"  of machines not at fault: {false} accusations, {evicted} of them evictions")
     print(f"  while nothing was wrong: {early} accusations in {days:.2f} days of job time, {early / days if days else np.nan:.1f} a day")
     print(f"  seconds a recording {np.mean([case.seconds for case in cases]):.2f}")
+    _shares("grey faults", [case for case in cases if case.grey and case.judged.fault is not None])
+    _shares("of several machines", [case for case in cases if case.several])
     _table("fault", cases, lambda case: [case.judged.fault or "none"])
     _table("nuisance", cases, lambda case: case.nuisances or ["none"])
     for outcome in ("wrong", "missed"):
         for case in cases:
             if case.judged.outcome == outcome:
                 print(_line(case))
+
+
+def _shares(title: str, cases: Sequence[Case]) -> None:
+    """How many are found, and how many of the names are right, with exact intervals."""
+    if cases:
+        outcomes = [case.judged.outcome for case in cases]
+        found, wrong = outcomes.count("found"), outcomes.count("wrong")
+        right = f"{_exact(found, found + wrong)} of {found + wrong} named are right" if found + wrong else "none is named"
+        print(
+            f"  {title}: {_exact(found, len(cases))} of {len(cases)} are found, {right}, F1 {2 * found / (len(cases) + found + wrong):.2f}"
+        )
+
+
+def _exact(count: int, of: int) -> str:
+    span = binomtest(count, of).proportion_ci(method="exact")
+    return f"{count / of:.2f} ({span.low:.2f} to {span.high:.2f})"
 
 
 def _line(case: Case) -> str:
