@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_job import AT_REST, INTERVAL_S, WORKS, accused, healthy
+from small_job import AT_REST, INTERVAL_S, WORKS, accused, at, healthy
 
 BEGAN = 70
 
@@ -38,3 +38,24 @@ def test_a_clock_that_is_a_minute_off_names_no_machine_at_a_stop_of_all(late_s: 
     shifted_TK = np.roll(values_TMK[:, 2], late, axis=0)
     values_TMK[abs(late) : -abs(late), 2] = shifted_TK[abs(late) : -abs(late)]
     assert all("m02" not in machines for machines, _, _ in accused(values_TMK[: 300 - abs(late)]))
+
+
+def test_who_worked_on_while_the_job_stood_shows_later_that_it_stands() -> None:
+    """Its clock is 75 s late, and after the stop of half a minute the job sends a fifth of what it sent."""
+    values_TMK = healthy(BEGAN + 80)
+    others, sent = [m for m in range(8) if m != 2], at("rdma_throughput_bytes_per_second")
+    values_TMK[BEGAN : BEGAN + 6][:, others] *= np.array([*AT_REST, 1.0, 1.0])
+    values_TMK[BEGAN + 6 :][:, others, sent] *= 0.2
+    values_TMK[BEGAN + 15 : BEGAN + 21, 2, WORKS] *= AT_REST
+    values_TMK[BEGAN + 21 :, 2, sent] *= 0.2
+    assert accused(values_TMK) == []
+
+
+def test_who_stands_while_the_job_works_again_did_not_stop_it() -> None:
+    """Its clock is 80 s early, and it shows the job's last stop when the others only pause: for two minutes that accuses none."""
+    values_TMK = healthy(BEGAN + 24)
+    others, spins_K = [m for m in range(8) if m != 2], np.array([1.3, 0.45, 0.001, 0.005])
+    values_TMK[BEGAN:, 2, WORKS] *= spins_K
+    for rests in (slice(BEGAN + 3, BEGAN + 5), slice(BEGAN + 16, None)):
+        values_TMK[rests][:, others] *= np.array([*spins_K, 1.0, 1.0])
+    assert accused(values_TMK) == []

@@ -3,7 +3,8 @@
 The machines of a job wait for each other: one that stands holds all others up within a step or two. Where one shows that nearly all that
 it computes and sends has ended, while the others' common level goes on as ever, its clock may be off: it shows a checkpoint that the
 others have behind them, or before them. Its evidence is held back for as long as a clock may be off, also while it comes back; it is not
-dropped, and what ends unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up. A
+dropped, and what ends unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up,
+unless these work as ever all the same: then it is early. Who worked on while all stood is late: it will show for as long that it stands. A
 cause of slowness (errors, congestion, a link's width) is a witness, but not what comes with standing, a lower clock rate or less
 congestion, nor what the machine has worked with for a minute.
 Where it is not known both what the others compute and what they send nothing is held back.
@@ -21,7 +22,7 @@ import numpy as np
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import has_gaps
-from minder.diagnose.detectors.phases import Phase, PhasesNumbers
+from minder.diagnose.detectors.phases import Phase, PhasesNumbers, PhaseState
 from minder.diagnose.detectors.presence import RowStatus
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -48,6 +49,10 @@ class CouplingNumbers:
     long_s: float
     long_intervals: float
     forget_s: float
+    back_s: float
+    back_intervals: float
+    most_work: float
+    most_stand: float
 
 
 _N = numbers("coupling", CouplingNumbers)
@@ -62,11 +67,15 @@ class CouplingState(State):
     down_M: np.ndarray = per("M")  # 1: it has been held back, and is still down
     witness_s_M: np.ndarray = per("M")  # seconds for which a cause of slowness had spoken before it stood
     passed_M: np.ndarray = per("M")  # 1: since this row it is no longer, and no other has felt it
+    owes_s_M: np.ndarray = per("M")  # seconds for which it worked on while the job stood, and has not stood since
+    stands: float = 0.0  # 1: the middle machine does far less of most that it does, in this row
+    works_s: float = 0.0  # seconds for which it has done nearly all as ever
 
 
 class Coupling(Stage):
     """Whose standstill no other machine feels: `row.strength.held_M`."""
 
+    phases: PhaseState
     baseline: BaselineState
     state: CouplingState
 
@@ -85,12 +94,16 @@ class Coupling(Stage):
         if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _N.others:
             return none_M
         own_M, known_M = self._own_M(phase, does_K)
-        stops, state = phase.stalled or phase.idle, self.state
-        known = (witness_M, state.witness_s_M, state.alone_s_M, state.felt_M, state.down_M)
+        state, back = self.state, self._follow_work(does_K, status)
+        stops = (phase.stalled or phase.idle) and not back
+        known = (witness_M, state.witness_s_M, state.alone_s_M, state.felt_M, state.down_M, state.owes_s_M)
         if own_M.min() >= _N.stands and not (stops or any(of_M.any() for of_M in known)):  # as in most rows
             state.held_M, state.passed_M = np.zeros(len(own_M)), np.zeros(len(own_M))
             return none_M
-        felt_M = (state.felt_M > 0.0) & (own_M < _N.down)
+        slowed = phase.harm >= _N.felt and not back  # others that work more than they did feel nothing
+        alone = not (stops or phase.grace or slowed or status.outage)
+        late_M = self._late_M(own_M, (known_M >= _N.telling) & ~status.silent_M, status.gap_s)
+        felt_M = (state.felt_M > 0.0) & (own_M < _N.down) & (not back)
         if stops:
             felt_M |= (own_M < _PHASES.stood) & (state.alone_s_M < max(_N.long_s, _N.long_intervals * status.interval_s))
         state.felt_M = felt_M.astype(np.float64)
@@ -98,17 +111,36 @@ class Coupling(Stage):
             older_M = np.where(own_M > _N.down, status.gap_s, 0.0)
             state.witness_s_M = np.where(witness_M, np.minimum(state.witness_s_M + older_M, _N.old_s), 0.0)
             witness_M = witness_M & (state.witness_s_M < _N.old_s)
-        slowed = phase.harm >= _N.felt  # others that work more than they did feel nothing
-        alone = not (stops or phase.grace or slowed or status.outage)
         found_M = alone & (own_M < _N.stands) & (known_M >= _N.telling) & ~felt_M & ~witness_M & ~status.silent_M
         if found_M.any() or state.alone_s_M.any():
             kept_M = state.alone_s_M * np.where(own_M < _PHASES.stood, 1.0, np.exp(-status.gap_s / _N.forget_s))
             state.alone_s_M = np.where(found_M, kept_M + status.gap_s, np.where(kept_M > 1.0, kept_M, 0.0))
+        found_M |= late_M
         state.held_M = found_M.astype(np.float64)
         down_M = found_M | ((state.down_M > 0.0) & (own_M < _N.down))
         state.passed_M = ((state.down_M > 0.0) & ~down_M & (not slowed)).astype(np.float64)
         state.down_M = down_M.astype(np.float64)
-        return np.asarray(down_M & alone)
+        early_M = state.alone_s_M >= max(_N.long_s, _N.long_intervals * status.interval_s)
+        return np.asarray(down_M & (alone | late_M | (early_M & ~felt_M)))
+
+    def _follow_work(self, does_K: np.ndarray, status: RowStatus) -> bool:
+        """Whether the job has worked as ever for so long, by what the middle machine does, that whatever stands did not stop it. What is
+        smoothed of a stop is left for a minute."""
+        moved_K = self.phases.center_K[does_K] - self.phases.common_K[does_K]
+        self.state.stands = float(np.mean(moved_K < _PHASES.stood) >= _N.most_stand)
+        works = bool(np.mean(moved_K > _N.down) >= _N.most_work)
+        self.state.works_s = self.state.works_s + status.gap_s if works else 0.0
+        return self.state.works_s >= max(_N.back_s, _N.back_intervals * status.interval_s)
+
+    def _late_M(self, own_M: np.ndarray, known_M: np.ndarray, gap_s: float) -> np.ndarray:
+        """Mask (M,): who stands for no longer than it worked on while the job stood. known_M: whose work is known."""
+        works_M, owes_s_M = own_M > _N.down, self.state.owes_s_M
+        if self.state.stands:
+            self.state.owes_s_M = np.where(works_M & known_M, owes_s_M + gap_s, owes_s_M)
+            return np.zeros_like(works_M)
+        left_s_M = np.where(works_M, owes_s_M * np.exp(-gap_s / _N.forget_s), owes_s_M - gap_s)
+        self.state.owes_s_M = np.where(left_s_M > 1.0, left_s_M, 0.0)
+        return np.asarray((owes_s_M > 0.0) & ~works_M)
 
     def _own_M(self, phase: Phase, does_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(M,): how far each machine's own work has moved, scaled, as the mean of these metrics, and how many of them are known."""
