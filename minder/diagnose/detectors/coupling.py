@@ -67,7 +67,7 @@ class CouplingState(State):
     down_M: np.ndarray = per("M")  # 1: it has been held back, and is still down
     witness_s_M: np.ndarray = per("M")  # seconds for which a cause of slowness had spoken before it stood
     passed_M: np.ndarray = per("M")  # 1: since this row it is no longer, and no other has felt it
-    owes_s_M: np.ndarray = per("M")  # seconds for which it worked on while the job stood, and has not stood since
+    owes_s_M: np.ndarray = per("M")  # seconds for which it worked on through a stop of the job, and has not stood since
     stands: float = 0.0  # 1: the middle machine does far less of most that it does, in this row
     works_s: float = 0.0  # seconds for which it has done nearly all as ever
 
@@ -133,10 +133,10 @@ class Coupling(Stage):
         return self.state.works_s >= max(_N.back_s, _N.back_intervals * status.interval_s)
 
     def _late_M(self, own_M: np.ndarray, known_M: np.ndarray, gap_s: float) -> np.ndarray:
-        """Mask (M,): who stands for no longer than it worked on while the job stood. known_M: whose work is known."""
+        """Mask (M,): who stands for no longer than it worked on through a stop of the job. known_M: whose work is known."""
         works_M, owes_s_M = own_M > _N.down, self.state.owes_s_M
         if self.state.stands:
-            self.state.owes_s_M = np.where(works_M & known_M, owes_s_M + gap_s, owes_s_M)
+            self.state.owes_s_M = np.where(works_M, np.where(known_M, owes_s_M + gap_s, owes_s_M), 0.0)
             return np.zeros_like(works_M)
         left_s_M = np.where(works_M, owes_s_M * np.exp(-gap_s / _N.forget_s), owes_s_M - gap_s)
         self.state.owes_s_M = np.where(left_s_M > 1.0, left_s_M, 0.0)

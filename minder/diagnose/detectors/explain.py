@@ -41,6 +41,8 @@ class ExplainNumbers:
     one_device: float
     shown: float
     least: float
+    felt: float
+    plain: float
     slowed: float
     stall: float
 
@@ -110,12 +112,13 @@ class Explaining(Stage):
         m = int(row.outliers.machines_X[place])
         weight_K = row.outliers.counted_KX[:, place] * row.traits.weight_K1[:, 0]
         far_K = np.abs(row.outliers.z_KX[:, place])
+        least_second = _N.least if row.phase.effect >= _N.felt else _N.plain
         found: dict[str, Evidence] = {}
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
-            if found and (row.phase.grace or row.outliers.stayed_KX[k, place]):
-                continue  # no second witness: all come back, or its peers moved
+            if found and (row.phase.grace or row.outliers.stayed_KX[k, place] or weight_K[k] < least_second):
+                continue  # no second witness: all come back, or its peers moved, or nothing is slowed and it hardly differs
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue
