@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.model.errors import ConfigError
-from minder.model.invalid import first_problem
 from serve.identity.oidc_settings import OidcSettings
 from serve.notify.targets import Target, demand_address
 from serve.watching.settings import JobsSettings, check_hosts

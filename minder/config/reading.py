@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from minder.config.job import JobConfig
 from minder.config.tables import demand_url
+from minder.ingest.sources.invalid import what_is_wrong
 from minder.ingest.sources.settings import anchored
 from minder.model.errors import BadInputError, ConfigError
-from minder.model.invalid import what_is_wrong
 
 __all__ = ["check_url", "load_config", "parse_config", "read_config"]
 

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.model.errors import ConfigError
-from minder.model.invalid import first_problem
 from minder.model.metrics import CATALOGUE, find_metric
 
 __all__ = ["MetricMapping", "Rule", "default_mappings", "load_mapping"]

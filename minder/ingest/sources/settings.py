@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from minder.ingest.sources.access import Access, split_user
 from minder.ingest.sources.identity import Join, MachineMap
+from minder.ingest.sources.invalid import first_problem
 from minder.ingest.sources.prometheus import PrometheusOptions
 from minder.model.errors import ConfigError
-from minder.model.invalid import first_problem
 from minder.wire.tokens import read_secret_text
 
 __all__ = ["SETTINGS_PATHS", "JoinRule", "PrometheusSettings", "anchored", "parse_settings"]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.ingest.sources.settings import PrometheusSettings, anchored
 from minder.model.errors import ConfigError, MinderError
-from minder.model.invalid import first_problem
 from minder.model.resources import find_resource
 
 __all__ = [

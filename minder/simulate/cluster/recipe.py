@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.model.errors import ConfigError, MinderError
-from minder.model.invalid import first_problem
 from minder.model.resources import find_resource
 from minder.simulate.cluster.faults import FAULTS, Mix, share_of
 from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
