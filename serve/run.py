@@ -78,7 +78,7 @@ def _check(service: Service, listening: Listening) -> None:
         raise BadInputError("--tls-client-ca goes with --tls-cert and --tls-key: machines' certificates come over TLS only")
     valid = [token for token in service.tokens.list() if token.is_valid(service.clock.now_s())]
     if not valid:
-        _log.warning("no token is valid yet: make one with `minder token create NAME --role viewer`")
+        _log.warning("no token is valid yet: make one with `minder token create NAME --role viewer`, and the --ledger of this service")
     if is_loopback(listening.host):
         return
     if not valid:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.model.errors import ConfigError
 from serve.identity.oidc_settings import OidcSettings
 from serve.notify.targets import Target, demand_address
@@ -71,15 +72,13 @@ def load_settings(path: Path) -> ServiceFile:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}: give the path of a service.toml") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     try:
         found = ServiceFile.model_validate(_anchored(data, path.absolute().parent))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{path}: {first_problem(error, ServiceFile)}") from error
     if found.oidc is not None and found.oidc.sign_in is not None:
         try:
             found.oidc.sign_in.secret()

@@ -65,20 +65,24 @@ def test_prometheus_without_an_address_is_refused(config: Callable[..., JobConfi
         build_source(Admission(config(telemetry=telemetry)))
 
 
-def ours() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("minder-")}
+def ours() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("minder-")}
+
+
+def names_since(before: set[threading.Thread]) -> set[str]:
+    return {thread.name for thread in ours() - before}
 
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_closing_an_app_stops_its_threads_whether_it_was_begun_or_not(built: Any, begun: bool) -> None:
     before = ours()
     app = built()
-    assert "minder-scrape" in ours() - before
+    assert "minder-scrape" in names_since(before)
     if begun:
         app.fleet.start()
     app.close()
     app.close()
-    assert not {name for name in ours() - before if name in ("minder-scrape", "minder-fleet")}
+    assert not names_since(before) & {"minder-scrape", "minder-fleet"}
 
 
 def test_a_recording_that_cannot_be_finished_does_not_keep_the_rest_open(built: Any) -> None:
@@ -92,7 +96,7 @@ def test_a_recording_that_cannot_be_finished_does_not_keep_the_rest_open(built: 
     app.controller._stages.recorder = Full()
     with pytest.raises(OSError, match="no space"):
         app.close()
-    assert "minder-scrape" not in ours() - before
+    assert "minder-scrape" not in names_since(before)
     app.controller._stages.recorder = None
 
 

@@ -218,6 +218,7 @@ def run_here(machine: SoloMachine) -> int:
                 app.run(threading.Event())
         except KeyboardInterrupt:
             if not machine.failure():
+                _say(f"interrupted: ends job {config.name}; its output stays in {machine.state_dir / 'logs'}")
                 raise
         finally:
             app.close()

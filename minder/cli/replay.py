@@ -78,6 +78,10 @@ def _read_until(until: str | None) -> float | None:
 def _print(name: str, verdicts: Iterable[Verdict], output: str) -> None:
     from minder.offline.evaluation.lines import format_verdict
 
+    quiet = True
     for verdict in verdicts:
+        quiet = False
         sys.stdout.write(format_verdict(name, verdict, output) + "\n")
         sys.stdout.flush()
+    if quiet and output == "table":
+        sys.stdout.write(f"{name:<16} no verdict\n")

@@ -35,7 +35,9 @@ def command(
     for made in simulate(loaded, out, chosen_seed, loaded.count if count is None else count):
         entries.append(summary(made))
         if output == "table":
-            typer.echo("  ".join(str(value) for value in entries[-1].values()))
+            if len(entries) == 1:
+                typer.echo("  ".join(entries[0]))
+            typer.echo("  ".join(str(value).ljust(len(name)) for name, value in entries[-1].items()).rstrip())
     if output == "json":
         document = {"recipe": loaded.name, "held_out": loaded.held_out, "seed": chosen_seed, "folder": str(out), "recordings": entries}
         typer.echo(json.dumps(document))

@@ -14,6 +14,7 @@ from minder.model.errors import BadInputError
 if TYPE_CHECKING:
     from minder.offline.training.learned.run import WorldsAsked
     from minder.offline.training.recipe import TrainingRecipe
+    from minder.record.registry.mlflow_registry import Registry
 
 _FORMATS = ("table", "json")
 
@@ -56,12 +57,20 @@ def _worlds(recipe: TrainingRecipe, cache: Path | None) -> WorldsAsked | None:
     return WorldsAsked(recipe.data.worlds.families, recipe.data.worlds.seeds, recipe.data.worlds.first, cache)
 
 
+def _open(registry: str | None) -> Registry:
+    """Before anything is fitted: a registry that does not answer is found out now, and not after hours."""
+    from minder.record.registry.mlflow_registry import Registry
+
+    opened = Registry(registry)
+    opened.check()
+    return opened
+
+
 def _validate(asked: WorldsAsked, out: Path | None, registry: str | None, output: str) -> int:
     from minder.offline.training.learned.page import table_of
     from minder.offline.training.learned.run import cross_validate
-    from minder.record.registry.mlflow_registry import Registry
 
-    document = cross_validate(asked, out, Registry(registry), _say)
+    document = cross_validate(asked, out, _open(registry), _say)
     print(json.dumps(document) if output == "json" else table_of(document))
     return 0
 
@@ -69,9 +78,9 @@ def _validate(asked: WorldsAsked, out: Path | None, registry: str | None, output
 def _refit(asked: WorldsAsked, out: Path | None, registry: str | None, output: str) -> int:
     from minder.offline.training.learned.page import table_of
     from minder.offline.training.learned.run import refit
-    from minder.record.registry.mlflow_registry import MODEL_NAME, Registry
+    from minder.record.registry.mlflow_registry import MODEL_NAME
 
-    version, model, document = refit(asked, Registry(registry), out, _say)
+    version, model, document = refit(asked, _open(registry), out, _say)
     uri = f"models:/{MODEL_NAME}/{version.number}"
     if output == "json":
         print(json.dumps({"model": uri, "run": version.run_id, "training": dict(model.training), "validation": document}))
@@ -83,9 +92,8 @@ def _refit(asked: WorldsAsked, out: Path | None, registry: str | None, output: s
 
 def _train(recipe: TrainingRecipe, out: Path | None, registry: str | None, output: str, jobs: int) -> int:
     from minder.offline.training.train import train
-    from minder.record.registry.mlflow_registry import Registry
 
-    trained = train(recipe, Registry(registry), out, _say, jobs)
+    trained = train(recipe, _open(registry), out, _say, jobs)
     summary: Any = None if trained.report is None else trained.report["summary"]
     if output == "json":
         data = dict(trained.model.training)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from minder.config.job import JobConfig
 from minder.config.tables import demand_url
+from minder.ingest.sources.invalid import what_is_wrong
 from minder.ingest.sources.settings import anchored
 from minder.model.errors import BadInputError, ConfigError
 
@@ -36,7 +37,7 @@ def read_config(path: str | os.PathLike[str]) -> JobConfig:
     try:
         data = _anchored(tomllib.loads(Path(path).read_text()), Path(path).absolute().parent)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}: give the path of a job.toml") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     return parse_config(data, str(path))
@@ -73,7 +74,7 @@ def parse_config(data: Mapping[str, Any], where: str) -> JobConfig:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, _key_of(first["loc"], first["type"])))
-        raise ConfigError(f"{where}: {key + ': ' if key else ''}{first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{where}: {key + ': ' if key else ''}{what_is_wrong(first, JobConfig)}") from error
 
 
 def _key_of(place: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:

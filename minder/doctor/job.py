@@ -35,7 +35,7 @@ def look_at_tokens(path: Path) -> list[Finding]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadInputError(f"{path}: {error.strerror}") from error
+        raise BadInputError(f"{path} cannot be read: {error.strerror}: give the path of a job.toml") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path} is not TOML: {error}") from error
     found = []

@@ -24,7 +24,9 @@ def test_recordings_and_their_truth(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_shipped_recipe_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "hard", "--out", str(tmp_path / "out"), "--count", "1"]) == 0
-    assert capsys.readouterr().out.startswith("r0001  ")
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == ["recording", "machines", "metrics", "interval_s", "fault", "nuisances"]
+    assert row.split()[0] == "r0001" and row.index(row.split()[1]) == head.index("machines")
 
 
 @pytest.mark.parametrize(

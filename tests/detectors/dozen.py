@@ -18,10 +18,10 @@ def healthy(rows: int) -> np.ndarray:
     return np.exp(np.random.default_rng(5).normal(0.0, [0.02, 0.03, 0.002], (rows, MACHINES, len(METRICS))))
 
 
-def accusations(factors_TMK: np.ndarray, present_TM: np.ndarray, alike: int, metrics: tuple[str, ...] = METRICS) -> list[Verdict]:
-    """Times in seconds since the first row. alike: rows in which most of the jobs are healthy."""
+def accusations(factors_TMK: np.ndarray, present_TM: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[Verdict]:
+    """Times in seconds since the first row."""
     values_TMK = factors_TMK * _USUAL[: len(metrics)]
     values_TMK[~present_TM] = np.nan
     names = tuple(f"m{m:02d}" for m in range(MACHINES))
     window = Window(INTERVAL_S * np.arange(len(values_TMK)), names, metrics, values_TMK, present_TM)
-    return [verdict for verdict in judged(window, alike) if verdict.kind != "recovered"]
+    return [verdict for verdict in judged(window)[0] if verdict.kind != "recovered"]

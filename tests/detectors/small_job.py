@@ -6,13 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.telemetry import TelemetryRule
-from minder.ingest.windows import rows_of
 from minder.model.evidence import Scores, Verdict
-from minder.model.observation import Observation
 from minder.model.telemetry import Window
+from tests.detectors.judged import judged
 
 USUAL = {
     "gpu_sm_activity_ratio": (0.6, 0.03),
@@ -54,12 +50,7 @@ def watch(
     rows, machines, _ = values_TMK.shape
     names = tuple(f"m{m:02d}" for m in range(machines))
     window = Window(1.7e9 + INTERVAL_S * np.arange(rows), names, tuple(metrics), values_TMK, ~np.isnan(values_TMK).all(axis=2))
-    rule = TelemetryRule(DefaultDetector(stages))
-    judge, found, scores = Judge([rule]), list[Verdict](), list[Scores]()
-    for row in rows_of(window):
-        found += judge.judge(Observation(float(row.times_T[0]), row))[0]
-        assert rule.scores is not None
-        scores.append(rule.scores)
+    found, scores = judged(window, stages)
     return [verdict for verdict in found if verdict.kind != "recovered" and verdict.tier != "watch"], scores
 
 

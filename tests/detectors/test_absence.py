@@ -9,7 +9,6 @@ import pytest
 from tests.detectors.dozen import INTERVAL_S, MACHINES, accusations, healthy
 
 ROWS = 260
-ALIKE = 110  # rows in which most of the jobs are healthy
 
 
 @pytest.mark.parametrize("slow_before", [0, 30])
@@ -18,7 +17,7 @@ def test_who_fell_silent_as_the_training_came_to_stand_is_named_though_it_was_sl
     factors_TMK[120 - slow_before :, :, :2] *= 0.8
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[120:, 4] = False
-    found = accusations(factors_TMK, present_TM, ALIKE)
+    found = accusations(factors_TMK, present_TM)
     assert {(verdict.machines, verdict.cause) for verdict in found} == {(("m04",), "absence")}
     assert found[0].time_s - 120 * INTERVAL_S <= 60.0
 
@@ -28,7 +27,7 @@ def test_what_was_odd_of_a_machine_when_it_fell_silent_does_not_silence_its_sile
     factors_TMK[112:120, 4, 1] *= 0.75
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[120:, 4] = False
-    found = accusations(factors_TMK, present_TM, ALIKE)
+    found = accusations(factors_TMK, present_TM)
     assert {(verdict.machines, verdict.cause) for verdict in found} == {(("m04",), "absence")}
     assert found[0].time_s - 120 * INTERVAL_S <= 60.0
 
@@ -38,7 +37,7 @@ def test_a_machine_that_fails_minutes_after_the_training_came_to_stand_is_no_rea
     factors_TMK = healthy(ROWS)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     factors_TMK[120 + later :, 4, :2] *= np.array([0.05, 0.05])
-    found = accusations(factors_TMK, np.full((ROWS, MACHINES), True), ALIKE)
+    found = accusations(factors_TMK, np.full((ROWS, MACHINES), True))
     assert {(verdict.machines, verdict.tier) for verdict in found} == {(("m04",), tier)}
 
 
@@ -52,7 +51,7 @@ def test_what_begins_plainly_while_the_training_has_stood_for_a_while_and_passes
     factors_TMK = healthy(ROWS)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     factors_TMK[120 + later : 127 + later, 4, 2] *= 0.4
-    found = accusations(factors_TMK, np.full((ROWS, MACHINES), True), ALIKE, HALTING)
+    found = accusations(factors_TMK, np.full((ROWS, MACHINES), True), HALTING)
     assert {verdict.machines for verdict in found} == accused
 
 
@@ -64,7 +63,7 @@ def test_who_fell_silent_as_all_came_to_rest_is_paged_once_that_has_lasted_and_n
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121 : 121 + rests, :, :2] *= np.array([0.02, 0.001])
     present_TM[120:, 4] = False
-    found = accusations(factors_TMK, present_TM, ALIKE, RESTING)
+    found = accusations(factors_TMK, present_TM, RESTING)
     assert {(verdict.machines, verdict.cause, verdict.tier) for verdict in found} == ({(("m04",), "absence", "page")} if named else set())
     assert all(90.0 <= verdict.time_s - 120 * INTERVAL_S <= 240.0 for verdict in found)
 
@@ -75,7 +74,7 @@ def test_who_fell_silent_minutes_before_the_training_came_to_stand_is_paged_if_n
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[120 - earlier :, 4] = False
-    found = accusations(factors_TMK, present_TM, ALIKE)
+    found = accusations(factors_TMK, present_TM)
     assert {(verdict.machines, verdict.cause) for verdict in found} == ({(("m04",), "absence")} if named else set())
     assert {verdict.tier for verdict in found} <= {"page", named}
     assert all(found[-1].tier == named for _ in found)
@@ -89,7 +88,7 @@ def test_who_fell_silent_half_a_minute_after_the_training_came_to_stand_is_named
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[121 + later :, 4] = False
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == machines
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM)} == machines
 
 
 @pytest.mark.parametrize(("stands", "tiers"), [(ROWS, ["page", "evict"]), (20, ["page"])])
@@ -98,7 +97,7 @@ def test_a_silent_machine_without_which_the_training_goes_on_is_not_evicted(stan
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121 : 121 + stands, :, :2] *= np.array([0.35, 0.15])
     present_TM[120:, 4] = False
-    assert [verdict.tier for verdict in accusations(factors_TMK, present_TM, ALIKE)] == tiers
+    assert [verdict.tier for verdict in accusations(factors_TMK, present_TM)] == tiers
 
 
 @pytest.mark.parametrize(("joins", "named"), [(116, set()), (126, set()), (40, {("m04",)})])
@@ -108,7 +107,7 @@ def test_a_machine_that_was_exchanged_in_a_restart_is_not_looked_for(joins: int,
     factors_TMK[121:170, :, :2] *= np.array([0.35, 0.15])
     present_TM[120:, 4] = False
     present_TM[:joins, 9] = False
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == named
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM)} == named
 
 
 def test_who_fell_silent_while_the_training_was_only_slow_is_not_evicted_when_it_stands_minutes_later() -> None:
@@ -116,7 +115,7 @@ def test_who_fell_silent_while_the_training_was_only_slow_is_not_evicted_when_it
     factors_TMK[60:, :, :2] *= 0.8
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[90:, 4] = False
-    assert {verdict.tier for verdict in accusations(factors_TMK, present_TM, ALIKE)} <= {"page"}
+    assert {verdict.tier for verdict in accusations(factors_TMK, present_TM)} <= {"page"}
 
 
 def test_an_old_silence_does_not_contest_who_is_odd_in_the_stall() -> None:
@@ -124,7 +123,7 @@ def test_an_old_silence_does_not_contest_who_is_odd_in_the_stall() -> None:
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     factors_TMK[120:, 7, :2] *= np.array([0.1, 0.05])
     present_TM[90:, 4] = False
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == {("m07",)}
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM)} == {("m07",)}
 
 
 def test_silence_counts_nothing_in_a_hiccup_of_all() -> None:
@@ -132,7 +131,7 @@ def test_silence_counts_nothing_in_a_hiccup_of_all() -> None:
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121:124, :, :2] *= np.array([0.35, 0.15])
     present_TM[113:, 4] = False
-    assert accusations(factors_TMK, present_TM, ALIKE) == []
+    assert accusations(factors_TMK, present_TM) == []
 
 
 @pytest.mark.parametrize(("stands", "accused"), [(6, set()), (ROWS, {("m04",)})])
@@ -141,7 +140,7 @@ def test_where_a_checkpoint_looks_like_a_stall_silence_waits_until_it_has_lasted
     factors_TMK[121 : 121 + stands, :, :2] *= np.array([0.35, 0.15])
     present_TM[117:128, 4] = False  # and is back a row after the others
     present_TM[128:, 4] = stands < ROWS
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == accused
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM)} == accused
 
 
 def test_silence_names_no_machine_while_the_gpus_of_all_compute_as_ever() -> None:
@@ -151,4 +150,4 @@ def test_silence_names_no_machine_while_the_gpus_of_all_compute_as_ever() -> Non
     factors_TMK[120:180, :, 1] *= 0.05
     factors_TMK[120:180, :, [0, 2]] *= 1.1
     present_TM[119:, 4] = False
-    assert accusations(factors_TMK, present_TM, ALIKE, metrics) == []
+    assert accusations(factors_TMK, present_TM, metrics) == []

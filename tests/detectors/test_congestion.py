@@ -30,7 +30,7 @@ def telemetry(all_slow: list[float]) -> np.ndarray:
 def accused(values_TMK: np.ndarray) -> set[tuple[str, ...]]:
     names = tuple(f"m{m:02d}" for m in range(MACHINES))
     window = Window(1.7e9 + INTERVAL_S * np.arange(ROWS), names, METRICS, values_TMK, np.full((ROWS, MACHINES), True))
-    return {verdict.machines for verdict in judged(window, BEGAN) if verdict.kind != "recovered"}
+    return {verdict.machines for verdict in judged(window)[0] if verdict.kind != "recovered"}
 
 
 @pytest.mark.parametrize(("share", "rows", "named"), [(0.75, 4, set()), (0.4, 12, {("m05",)})])

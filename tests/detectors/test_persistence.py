@@ -25,7 +25,7 @@ def told(factors_TMK: np.ndarray) -> list[Verdict]:
     names = tuple(f"m{m:02d}" for m in range(MACHINES))
     values_TMK = factors_TMK * np.array([0.6, 2e11, 0.5])
     window = Window(INTERVAL_S * np.arange(ROWS), names, METRICS, values_TMK, np.full((ROWS, MACHINES), True))
-    return [verdict for verdict in judged(window, 120) if verdict.kind != "recovered"]
+    return [verdict for verdict in judged(window)[0] if verdict.kind != "recovered"]
 
 
 def test_a_link_that_lost_a_quarter_of_its_speed_is_paged_within_seven_minutes() -> None:

@@ -32,7 +32,7 @@ def accused(factors_TMK: np.ndarray, present_TM: np.ndarray, metrics: tuple[str,
     values_TMK = factors_TMK * np.array([LEVELS[name] for name in metrics])
     values_TMK[~present_TM] = np.nan
     window = Window(INTERVAL_S * np.arange(ROWS), tuple(f"m{m}" for m in range(MACHINES)), metrics, values_TMK, present_TM)
-    return [verdict for verdict in judged(window, STOPPED) if verdict.kind != "recovered"]
+    return [verdict for verdict in judged(window)[0] if verdict.kind != "recovered"]
 
 
 def row_of(verdict: Verdict) -> float:

@@ -14,7 +14,6 @@ from tests.detectors.one_stage import one_stage
 
 RESTING = ("gpu_duty_cycle_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
 ROWS = 200
-ALIKE = 75  # rows in which most of the jobs are healthy
 
 
 def test_who_fell_silent_as_most_of_the_work_stopped_is_named_though_one_kind_of_it_has_long_been_low() -> None:
@@ -24,7 +23,7 @@ def test_who_fell_silent_as_most_of_the_work_stopped_is_named_though_one_kind_of
     factors_TMK[80:, :, 3] *= 0.3
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[120:, 4] = False
-    found = accusations(factors_TMK, present_TM, ALIKE, metrics)
+    found = accusations(factors_TMK, present_TM, metrics)
     assert {(verdict.machines, verdict.cause) for verdict in found} == {(("m04",), "absence")}
 
 
@@ -35,14 +34,14 @@ def test_who_turns_odd_only_in_the_standstill_does_not_contest_who_fell_silent_a
     factors_TMK[121:, :, 1] *= 0.15
     factors_TMK[odd_since:, 7, :2] *= np.array([0.5, 0.2])
     present_TM[120:, 4] = False
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE, RESTING)} == {(named,)}
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, RESTING)} == {(named,)}
 
 
 def test_an_exporter_that_died_a_minute_before_does_not_contest_who_fell_silent_as_the_training_stopped() -> None:
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     present_TM[120:, 4] = present_TM[109:, 7] = False
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == {("m04",)}
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM)} == {("m04",)}
 
 
 @pytest.mark.parametrize(("stands", "named"), [(True, {("m01", "m03", "m04", "m05", "m09")}), (False, set())])
@@ -50,7 +49,7 @@ def test_two_fifths_of_a_job_that_fall_silent_are_lost_where_the_others_stand(st
     factors_TMK, present_TM = healthy(ROWS), np.full((ROWS, MACHINES), True)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15]) if stands else 1.0
     present_TM[120:, [1, 3, 4, 5, 9]] = False
-    assert {tuple(sorted(verdict.machines)) for verdict in accusations(factors_TMK, present_TM, ALIKE)} == named
+    assert {tuple(sorted(verdict.machines)) for verdict in accusations(factors_TMK, present_TM)} == named
 
 
 def test_a_machine_that_is_heard_while_its_gpus_are_read_no_more_was_not_exchanged() -> None:
@@ -58,7 +57,7 @@ def test_a_machine_that_is_heard_while_its_gpus_are_read_no_more_was_not_exchang
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
     factors_TMK[120:, 4, :2] = np.nan
     present_TM[:126, 9] = False
-    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM, ALIKE)} == {("m04",)}
+    assert {verdict.machines for verdict in accusations(factors_TMK, present_TM)} == {("m04",)}
 
 
 @pytest.mark.parametrize(("stood_s", "speaks"), [(100.0, True), (10.0, False)])

@@ -33,6 +33,7 @@ def damaged(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.lab
 def test_a_table_that_ends_the_process_that_reads_it_is_one_line_and_the_others_are_replayed(
     damaged: Path, long_hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,10 +46,22 @@ def test_a_healthy_recording_prints_no_line(healthy: tuple[Path, Any], capsys: p
 
 def test_until_before_the_onset_is_silent_and_a_table_can_be_read(long_hang: tuple[Path, Any], capsys: pytest.CaptureFixture[str]) -> None:
     folder, columns = long_hang
-    assert main(["replay", str(folder), "--until", "2026-03-02T05:00:00Z"]) == 0
+    before = ["replay", str(folder), "--until", "2026-03-02T05:00:00Z"]
+    assert main(before) == 0
     assert capsys.readouterr().out == ""
+    assert main([*before, "--format", "table"]) == 0
+    assert capsys.readouterr().out.split() == ["long-hang", "no", "verdict"]
     assert main(["replay", str(folder), "--format", "table"]) == 0
     assert columns.culprit in capsys.readouterr().out
+
+
+def test_a_recording_without_data_says_that_nothing_was_judged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No verdict about nothing is no healthy hour."""
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "job.toml").write_text('machines = ["a", "b", "c"]')
+    assert main(["replay", str(tmp_path / "bare")]) == 0
+    captured = capfd.readouterr()
+    assert captured.out == "" and captured.err == "bare: there is no telemetry: no machine was compared with its peers\n"
 
 
 @pytest.mark.parametrize("arguments", [["--format", "xml"], ["--until", "yesterday"]])

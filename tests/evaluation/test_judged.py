@@ -11,11 +11,14 @@ import pytest
 from minder.offline.evaluation.judged import not_judged
 
 
-def recording(seconds: int, machines: int, interval_s: float | None = 1.0) -> Any:
-    job = SimpleNamespace(interval_s=interval_s)
-    return SimpleNamespace(
-        frames=SimpleNamespace(times_N=np.arange(seconds, dtype=float)), job=job, machines=tuple(f"m{at}" for at in range(machines))
-    )
+def recording(seconds: int, machines: int, interval_s: float | None = 1.0, with_value: int | None = None) -> Any:
+    """Samples of all machines at every second; only the first `with_value` machines have a value in theirs."""
+    names = tuple(f"m{at}" for at in range(machines))
+    machine_N = np.tile(np.arange(machines), seconds)
+    values_NK = np.where(machine_N[:, None] < (machines if with_value is None else with_value), 0.5, np.nan)
+    frames = SimpleNamespace(times_N=np.repeat(np.arange(seconds, dtype=float), machines), machine_N=machine_N, values_NK=values_NK)
+    frames.machines = (*names, "standby")
+    return SimpleNamespace(frames=frames, job=SimpleNamespace(interval_s=interval_s), machines=names)
 
 
 @pytest.mark.parametrize(("seconds", "machines", "interval_s", "said"), [
@@ -27,3 +30,12 @@ def recording(seconds: int, machines: int, interval_s: float | None = 1.0) -> An
 ])  # fmt: skip
 def test_what_was_not_judged_says_why(seconds: int, machines: int, interval_s: float | None, said: list[str]) -> None:
     assert not_judged(recording(seconds, machines, interval_s)) == said
+
+
+@pytest.mark.parametrize(("with_value", "said"), [
+    (0, ["telemetry holds no value of a known metric: no machine was compared with its peers"]),
+    (5, ["4 of 9 machines without a value in telemetry (m5, m6, m7, ...): nothing is known of them"]),
+    (8, ["1 of 9 machines without a value in telemetry (m8): nothing is known of them"]),
+])  # fmt: skip
+def test_a_machine_without_a_value_is_named_as_unknown(with_value: int, said: list[str]) -> None:
+    assert not_judged(recording(60, 9, with_value=with_value)) == said

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minder.model.telemetry import Window
+from minder.offline.plots import scores
 from minder.offline.plots.hang import draw_collectives, draw_stacks
 from minder.offline.plots.heatmap import render_heatmap
 from minder.offline.plots.pointing import point_scatter, point_telemetry, point_workers
@@ -73,6 +74,11 @@ def test_a_figure_is_a_picture_and_the_same_each_time(name: str) -> None:
     picture = FIGURES[name]()
     assert picture.startswith(b"\x89PNG") and len(picture) > 5000
     assert picture == FIGURES[name]()
+
+
+def test_a_sweep_s_axis_says_what_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "to_png", lambda figure: figure.axes[0].get_xlabel().encode())
+    assert draw_sweep([Outcome("r1", 90.0, "found", 12.0), Outcome("r2", 45.0, "missed", None)], "patience", 90.0, "title") == b"patience"
 
 
 def test_figures_to_point_at_carry_names_and_values() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,13 @@ def test_a_panel_has_band_line_and_marks_and_says_it_in_words() -> None:
     assert {"fault", "verdict"} <= set(ElementTree.fromstring(text).itertext())
     assert "node-2 had 540 W before and 130 W after" in (ElementTree.fromstring(text).get("aria-label") or "")
     assert "style" not in text  # a page forbids it
+
+
+@pytest.mark.parametrize(("fault_s", "verdict_s", "lower"), [(120.0, 178.0, False), (170.0, 178.0, True), (20.0, 30.0, False)])
+def test_a_late_verdict_s_word_stands_above_the_line_where_there_is_room(fault_s: float, verdict_s: float, lower: bool) -> None:
+    root = ElementTree.fromstring(draw_panel(replace(excerpt(), fault_s=fault_s, verdict_s=verdict_s), "gpu_power_draw_watts"))
+    high = {text.text: float(text.get("y") or 0.0) for text in root.iter() if text.text in ("fault", "verdict")}
+    assert (high["verdict"] > high["fault"]) is lower
 
 
 @pytest.mark.parametrize("line", [(None,) * 4, (0.0,) * 4, (5.0, None, 5.0, None), (-1e12, 1e12, 0.0, 1e-9)])

@@ -1,6 +1,6 @@
 """The real controller against simulated machines: whatever happens, in whatever order, the invariants hold (tests/fakes/invariants.py).
 
-Schedules that were written for one trouble each. Drawn ones: test_drawn_1.py and those beside it; more of them: bench/schedules.py.
+Schedules that were written for one trouble each. Drawn ones: test_drawn.py and test_drawn_more.py; more of them: bench/schedules.py.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 1", "x: Extra inputs"),
+        ("x = 1", "x: there is no such setting: use one of jobs, notify, "),
         ("x =", "is not TOML"),
         (HOOK, "needs a secret_file"),
         (HOOK + 'secret_file = "nowhere"', "secret_file: token file .*nowhere"),

@@ -19,6 +19,17 @@ def scrape(site, clock=None, **options):
     return ScrapeSource([ScrapeTarget("m0", site.url, "secret")], clock=clock or FakeClock(1000.0), **options)
 
 
+@pytest.fixture(autouse=True)
+def every_source_ends(monkeypatch):
+    """Each has a thread, which would go on asking beside later tests."""
+    begun, begin = [], ScrapeSource._begin
+    monkeypatch.setattr(ScrapeSource, "_begin", lambda source: begun.append(source) or begin(source))
+    yield
+    for source in begun:
+        source.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "minder-scrape"]
+
+
 def test_samples_carry_the_machine_and_the_time_of_arrival(site):
     site.answer = lambda request: (200, PAGE)
     (sample,) = scrape(site, FakeClock(1234.5)).collect(1234.5)

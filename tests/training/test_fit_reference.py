@@ -34,6 +34,7 @@ def test_training_learns_to_reconstruct_and_says_how_well() -> None:
     assert found == pytest.approx(float(fit.error_L.mean()), rel=0.3)
 
 
+@pytest.mark.lab
 def test_the_same_seed_gives_the_same_weights_and_they_fit_the_detector() -> None:
     from minder.offline.training.fit_reference import FitConfig, fit_reference
 

@@ -193,8 +193,8 @@ def test_what_is_wrong_with_the_configuration_is_said_when_it_is_read(site: Simp
     [
         ("machine.pem", None, None, "give both --tls-cert and --tls-key"),
         (None, None, "authority.pem", "--tls-client-ca goes with"),
-        ("nowhere.pem", "machine.key", None, "No such file"),
-        ("machine.pem", "controller.key", None, "KEY_VALUES_MISMATCH"),
+        pytest.param("nowhere.pem", "machine.key", None, "No such file", marks=pytest.mark.lab),
+        pytest.param("machine.pem", "controller.key", None, "KEY_VALUES_MISMATCH", marks=pytest.mark.lab),
         ("machine.pem", "machine.key", "token", "--tls-client-ca"),
     ],
 )

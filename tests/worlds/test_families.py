@@ -18,7 +18,11 @@ def small(family: str, **asked: object) -> World:
     return load_family(family).draw(SEED, machines=6, duration_s=700.0, **asked)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["recipes", "classic", "foreign", "barriers", "tally", "regimes", "kernels", "packets", "rollouts", "postmortems"])
+QUICK = ("recipes", "foreign", "tally", "packets", "rollouts")
+SLOW = ("classic", "barriers", "regimes", "kernels", "postmortems")
+
+
+@pytest.fixture(params=[*QUICK, *(pytest.param(name, marks=pytest.mark.lab) for name in SLOW)])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -15,6 +15,8 @@ from minder.simulate.worlds.families.fluid.nuisances import draw_nuisances
 from minder.simulate.worlds.families.fluid.site import draw_site
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 SEED = 463  # its site exports what every kind of fault needs
 
 

@@ -13,6 +13,8 @@ from minder.offline.worlds.window import window_of
 from minder.simulate.worlds.families.kernels import CAUSES, FAULTS, NUISANCES, draw
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 def small(seed: int, fault: str | None = None) -> World:
     return draw(seed, fault=fault, machines=8, duration_s=600.0)

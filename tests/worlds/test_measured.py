@@ -14,6 +14,8 @@ from minder.simulate.worlds.families.measured.profiles import load_quantiles
 from minder.simulate.worlds.families.measured.sketch import OF_GPU, Happening, Sketch, sketch
 from minder.simulate.worlds.world import NO_FAULT, Family, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 FAMILY: Family = measured  # checked by mypy: the module is a family
 _HOST = ("cpu_usage_ratio", "disk_usage_ratio", "memory_usage_ratio", "rdma_throughput_bytes_per_second", "rdma_xmit_wait_per_second")
 ALL_METRICS = tuple(sorted({*OF_GPU, *_HOST, "link_downs_total", "link_errors_per_second", "tcp_throughput_bytes_per_second"}))

@@ -11,6 +11,8 @@ from minder.offline.worlds.window import window_of
 from minder.simulate.worlds.families import packets
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 def world_of(seed: int, fault: str | None = None, machines: int = 6) -> World:
     return packets.draw(seed, fault=fault, machines=machines, duration_s=700.0)

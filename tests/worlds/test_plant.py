@@ -18,6 +18,8 @@ from minder.simulate.worlds.families.plant.faults import GROUPED, choose_fault
 from minder.simulate.worlds.families.plant.site import draw_site
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 @functools.cache
 def small(seed: int, fault: str | None = None, duration_s: float = 240.0) -> World:

@@ -13,6 +13,8 @@ from minder.simulate.worlds.families import queue
 from minder.simulate.worlds.families.queue.layout import GPU_METRICS, HOST_METRICS
 from minder.simulate.worlds.world import NO_FAULT, Family, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 ALL_METRICS = tuple(sorted(GPU_METRICS | HOST_METRICS))
 FAMILY: Family = queue  # checked by mypy: the module is a family
 

@@ -13,6 +13,8 @@ from minder.simulate.worlds.families import regimes
 from minder.simulate.worlds.families.regimes import CAUSES, FAULTS, NUISANCES, draw
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 def small(seed: int, fault: str) -> World:
     return draw(seed, fault=fault, machines=12, duration_s=900.0)

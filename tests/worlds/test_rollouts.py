@@ -12,6 +12,8 @@ from minder.offline.worlds.window import window_of
 from minder.simulate.worlds.families.rollouts import CAUSES, FAULTS, NUISANCES, draw
 from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 def small(seed: int, fault: str) -> World:
     return draw(seed, fault=fault, machines=12, duration_s=900.0)

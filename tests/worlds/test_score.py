@@ -15,6 +15,8 @@ from minder.simulate.worlds.families.score.events import draw_causes, draw_nuisa
 from minder.simulate.worlds.families.score.job import draw_job
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 def by_cell(world: World, until_s: float) -> dict[tuple[int, int, float], bytes]:
     """Values by machine, device and time, up to a time in UTC seconds."""

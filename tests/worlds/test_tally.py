@@ -16,6 +16,8 @@ from minder.simulate.worlds.families.tally.plan import CAUSE_MAKERS, NUISANCE_MA
 from minder.simulate.worlds.families.tally.site import build_site
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 
 def small(seed: int, fault: str | None = None) -> World:
     return tally.draw(seed, fault=fault, machines=8, duration_s=700.0)

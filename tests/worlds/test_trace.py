@@ -13,6 +13,8 @@ from minder.simulate.worlds.families import trace
 from minder.simulate.worlds.families.trace.job import draw_job
 from minder.simulate.worlds.world import NO_FAULT, World
 
+pytestmark = pytest.mark.lab  # one family by itself, which changes rarely
+
 SEED = 2  # its site exports what every kind of fault needs
 
 

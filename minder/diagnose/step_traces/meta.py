@@ -40,7 +40,8 @@ def read_layout(path: Path) -> JobLayout:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"job file {path}: {getattr(error, 'strerror', None) or 'is not UTF-8 text'}") from error
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise TraceError(f"job file {path} cannot be read: {why}: give the job's META.yaml with --job") from error
     except yaml.YAMLError as error:
         raise TraceError(f"job file {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):

@@ -63,7 +63,7 @@ def read_trace(path: Path, layout: JobLayout) -> StepTrace:
         _require_columns(path, list(names))
         frame = pl.read_parquet(path, columns=list(COLUMNS))
     except OSError as error:
-        raise TraceError(f"trace {path}: {error.strerror or 'cannot be read'}") from error
+        raise TraceError(f"trace {path} cannot be read: {error.strerror or error}: give the path of a parquet file") from error
     except pl.exceptions.PolarsError as error:
         raise TraceError(f"trace {path} is no readable parquet file (cut off?): copy it again") from error
     return build_trace(frame, layout, str(path))

@@ -59,7 +59,7 @@ def load_frames(paths: Sequence[Path], machines: Sequence[str]) -> Frames:
     Raises RecordingError for a missing column, a wrong type, no row of a known machine, or a metric with more than 1 % of
     its values outside the catalogue's range (fewer become gaps, with one warning).
     """
-    where = paths[0].name if len(paths) == 1 else f"{paths[0].parent.name}/"
+    where = str(paths[0]) if len(paths) == 1 else f"{paths[0].parent}/"
     table = pl.concat([_read(path) for path in paths], how="diagonal_relaxed")
     metrics = _check_columns(table, where)
     table = table.with_row_index("row")

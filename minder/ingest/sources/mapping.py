@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.model.errors import ConfigError
 from minder.model.metrics import CATALOGUE, find_metric
 
@@ -159,6 +160,4 @@ def _load_one(name: str) -> MetricMapping:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {first_problem(error, MetricMapping)}") from error

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from minder.ingest.sources.access import Access, split_user
 from minder.ingest.sources.identity import Join, MachineMap
+from minder.ingest.sources.invalid import first_problem
 from minder.ingest.sources.prometheus import PrometheusOptions
 from minder.model.errors import ConfigError
 from minder.wire.tokens import read_secret_text
@@ -107,9 +108,7 @@ def parse_settings(keys: Mapping[str, Any]) -> PrometheusSettings:
     try:
         return PrometheusSettings(**keys)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{key + ': ' if key else ''}{first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(first_problem(error, PrometheusSettings)) from error
 
 
 def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:

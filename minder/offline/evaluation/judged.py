@@ -15,14 +15,25 @@ if TYPE_CHECKING:
 __all__ = ["not_judged"]
 
 _FEWEST = 2
+_NAMED = 3  # machines in one line
 
 
 def not_judged(recording: Recording) -> list[str]:
     """Why the default detector could not compare these machines, in a line each; empty where it could."""
-    times_N = np.asarray(recording.frames.times_N, dtype=float)
+    frames = recording.frames
+    times_N, values_NK = np.asarray(frames.times_N, dtype=float), frames.values_NK
     if not len(times_N):
         return ["there is no telemetry: no machine was compared with its peers"]
+    with_value_N = ~np.isnan(values_NK).all(axis=1)
+    if not with_value_N.any():
+        return ["telemetry holds no value of a known metric: no machine was compared with its peers"]
     said = []
+    heard = {frames.machines[at] for at in np.unique(frames.machine_N[with_value_N])}
+    if unheard := [machine for machine in recording.machines if machine not in heard]:
+        names = ", ".join(unheard[:_NAMED]) + (", ..." if len(unheard) > _NAMED else "")
+        said.append(
+            f"{len(unheard)} of {len(recording.machines)} machines without a value in telemetry ({names}): nothing is known of them"
+        )
     span_s, interval_s = float(np.ptp(times_N)), recording.job.interval_s or 1.0
     needed_s = max(DefaultConfig().warmup_s, 4.0 * interval_s)
     if span_s < needed_s:

@@ -7,6 +7,7 @@ made has more to tell: see `sighted`.
 
 from __future__ import annotations
 
+import logging
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from minder.model.topology import Topology
 from minder.offline.evaluation.ahead import score_ahead
 from minder.offline.evaluation.captures import CaptureReader
 from minder.offline.evaluation.failures import FailedRules
+from minder.offline.evaluation.judged import not_judged
 from minder.offline.evaluation.lines import Episodes
 from minder.offline.evaluation.sighted import replay_sightings
 
@@ -42,19 +44,25 @@ if TYPE_CHECKING:
 
 __all__ = ["MakeDetector", "align_whole", "build_judge", "peers_of", "replay", "replay_recording"]
 
+_log = logging.getLogger(__name__)
+
 Item = TypeVar("Item")
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
 
 
 def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
-    """Verdicts of one recording folder, in time order. until_s: only what was known then (inclusive).
+    """Verdicts of one recording folder, in time order. until_s: only what was known then (inclusive). What could not be judged is logged.
 
     Raises RecordingError if the recording cannot be read.
     """
     from minder.ingest.sources.recording import read_recording
 
     recording = read_recording(path)
-    return replay_recording(recording if until_s is None else recording.until(until_s), until_s, make)
+    if until_s is not None:
+        recording = recording.until(until_s)
+    for why in not_judged(recording):
+        _log.warning("%s: %s", recording.name, why)
+    return replay_recording(recording, until_s, make)
 
 
 def build_judge(

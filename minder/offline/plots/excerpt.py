@@ -165,7 +165,8 @@ def _marks(excerpt: TelemetryExcerpt, begin_s: float, end_s: float, across: _Pla
         late = x > _WIDTH - _RIGHT - 60 and number > 0  # no room for the word behind it
         anchor = "end" if late or (number == 0 and len(shown) > 1) else "start"
         yield f'<line class="x-mark" stroke-dasharray="{dash}" x1="{x}" x2="{x}" y1="{_TOP - 8}" y2="{base}"/>'
-        yield f'<text x="{x + (-4 if anchor == "end" else 4)}" y="{_TOP + (8 if late else -8)}" text-anchor="{anchor}">{word}</text>'
+        lower = late and x - across(shown[0][1]) < 60  # beside each other they do not fit, and lower the line may run through it
+        yield f'<text x="{x + (-4 if anchor == "end" else 4)}" y="{_TOP + (8 if lower else -8)}" text-anchor="{anchor}">{word}</text>'
 
 
 def _hours(begin_s: float, end_s: float, across: _Place) -> Iterator[str]:

@@ -67,12 +67,12 @@ def draw_sweep(outcomes: Sequence[Outcome], label: str, shipped: float, title: s
     figure, axis = new_figure(9.4, 0.62 * len(recordings) + 2.0)
     if shipped in settings:
         axis.axvspan(settings.index(shipped) - 0.25, settings.index(shipped) + 0.45, color=PALE, zorder=0)
-    for name, (colour, sign, label) in _LOOKS.items():
+    for name, (colour, sign, meaning) in _LOOKS.items():
         mine = [item for item in outcomes if item.outcome == name]
         if mine:
             across = [settings.index(item.setting) for item in mine]
             axis.scatter(
-                across, [recordings.index(item.recording) for item in mine], s=110, color=colour, marker=sign, label=label, zorder=3
+                across, [recordings.index(item.recording) for item in mine], s=110, color=colour, marker=sign, label=meaning, zorder=3
             )
     for item in outcomes:
         if item.delay_s is not None:

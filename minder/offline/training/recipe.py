@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.ingest.sources.settings import PrometheusSettings, anchored
 from minder.model.errors import ConfigError, MinderError
 from minder.model.resources import find_resource
@@ -118,13 +119,11 @@ def load_training_recipe(name_or_path: str) -> TrainingRecipe:
         folder, data = path.resolve().parent, tomllib.loads(path.read_text(encoding="utf-8"))
         return TrainingRecipe(**{**_anchored(data, folder), "folder": folder})
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}: give the path of a recipe") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(f"{path}: {first_problem(error, TrainingRecipe)}") from error
 
 
 def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:

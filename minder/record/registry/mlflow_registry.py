@@ -60,6 +60,17 @@ class Registry:
         self._mlflow.set_registry_uri(os.environ.get("MLFLOW_REGISTRY_URI") or self.uri)
         self._client = self._mlflow.MlflowClient()
 
+    def check(self) -> None:
+        """Raises MinderError unless it answers now: what is registered at the end of a training may have taken hours."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            with _asked_once():
+                self._client.search_registered_models(max_results=1)
+        except MlflowException as error:
+            why = _first_line(error).partition("(Caused by")[0].partition(": Max retries")[0]
+            raise MinderError(f"the registry {self.uri} cannot be used ({why}): start it, or name another one with --registry") from error
+
     def log_training(self, name: str, log: Log, model_folder: Path, inputs: tuple[str, ...]) -> Version:
         """One run with all that was measured and the model, registered as the next version. inputs: metrics that it read.
 
@@ -210,6 +221,20 @@ class Registry:
                     f"{what} is not in the registry {self.uri} ({_first_line(error)}): `minder train` registers one"
                 ) from error
             raise MinderError(f"the registry {self.uri} failed at {what}: {_first_line(error)}") from error
+
+
+@contextmanager
+def _asked_once() -> Iterator[None]:
+    """MLflow asks a server that does not answer for minutes; not here."""
+    names = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ |= {name: text for name, text in names.items() if before[name] is None}
+    try:
+        yield
+    finally:
+        for name in names:
+            if before[name] is None:
+                os.environ.pop(name, None)
 
 
 def _import_mlflow() -> Any:

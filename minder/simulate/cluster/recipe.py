@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from minder.ingest.sources.invalid import first_problem
 from minder.model.errors import ConfigError, MinderError
 from minder.model.resources import find_resource
 from minder.simulate.cluster.faults import FAULTS, Mix, share_of
@@ -198,6 +199,4 @@ def load_recipe(name_or_path: str) -> Recipe:
     try:
         return Recipe.model_validate({"name": path.stem, **data})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {first_problem(error, Recipe)}") from error

@@ -26,10 +26,11 @@ FEATURES: Mapping[str, str] = {
     "dead-link": "fault dead-link (nft)",
 }
 # Refused at once means reachable: the other end's kernel answered.
+# The kernel may let the port of a new link wait for up to a second, and asks again a second after a lost packet.
 _KNOCK = """
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], 9), timeout=1)
+    socket.create_connection((sys.argv[1], 9), timeout=4)
 except ConnectionRefusedError:
     pass
 """

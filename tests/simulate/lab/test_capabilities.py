@@ -40,7 +40,7 @@ def test_without_nft_only_the_dead_link_goes(monkeypatch, is_root):
 
     monkeypatch.setattr(network, "find_program", without_nft)
     refused = find_capabilities().refused
-    assert set(refused) - set(everything) <= {"dead-link"}
+    assert set(refused) - set(everything) <= {"dead-link"}, refused
     assert "nft" in refused["dead-link"] or "dead-link" in everything
 
 
