@@ -72,6 +72,29 @@ def test_tools_locks_and_ends_of_other_libraries_evict_no_machine(place: str) ->
     assert [suspect.machine for suspect in finding.suspects] == ["node-5"]
 
 
+SERVICES = {
+    "an answer over HTTP": "readinto (socket.py:718) / _read_status (http/client.py:292) / begin (http/client.py:331)",
+    "its body": "read (http/client.py:479) / _fp_read (urllib3/response.py:880) / stream (urllib3/response.py:1000)",
+    "an answer over TLS": "readinto (ssl.py:1167) / _read_status (http/client.py:292)",
+    "a cache": "_read_from_socket (redis/_parsers/socket.py:60) / readline (redis/_parsers/socket.py:130) / get_features (feats.py:9)",
+    "a data base": "receive_message (pymongo/network.py:200) / command (pymongo/network.py:190)",
+    "a queue": "_read_response (kafka/conn.py:80) / poll (kafka/client_async.py:600)",
+    "a shell elsewhere": "read_all (paramiko/packet.py:300) / read_message (paramiko/packet.py:450)",
+    "a stream": "readexactly (asyncio/streams.py:740) / fetch (svc.py:8)",
+    "a socket of its own": "write (socket.py:740) / send_state (app/tracker.py:80)",
+    "a wait that says not for what": "wait (libs/coord.py:20) / step_end (libs/coord.py:250)",
+    "a wait by its name": "wait_for_tokens (app/feed.py:88)",
+    "uneven inputs": "_notify_procs_to_sync (torch/distributed/algorithms/join.py:270)",
+}
+
+
+@pytest.mark.parametrize("place", sorted(SERVICES))
+def test_what_is_read_from_a_service_is_no_file_and_a_wait_is_no_work(place: str) -> None:
+    finding = look(SERVICES[place])
+    assert finding.evict == () and finding.blame != "machine"
+    assert not any("a file" in suspect.reason for suspect in finding.suspects)
+
+
 BEGUN = {
     "a debugger": "run_file (debugpy/server/cli.py:284) / main (debugpy/server/cli.py:430) / <module> (debugpy/__main__.py:39)",
     "pdb": "run (bdb.py:600) / _run (pdb.py:1700) / main (pdb.py:1730) / <module> (pdb.py:1800)",
