@@ -95,6 +95,16 @@ def test_what_is_read_from_a_service_is_no_file_and_a_wait_is_no_work(place: str
     assert not any("a file" in suspect.reason for suspect in finding.suspects)
 
 
+def test_a_debugger_on_one_machine_and_a_read_on_another_evict_neither() -> None:
+    def process(at: int) -> Process:
+        place = {2: "set_trace (pdb.py:1900)", 5: READ}.get(at, WAIT)
+        return Process(f"node-{at}", 100 + at, at, threads=(Thread((*frames_of(place), *frames_of(STEP)), "t", 100 + at, main=True),))
+
+    finding = analyse(Capture(tuple(process(at) for at in range(8))))
+    assert (finding.evict, finding.blame) == ((), "unknown")
+    assert {suspect.machine for suspect in finding.suspects} == {"node-2", "node-5"}
+
+
 BEGUN = {
     "a debugger": "run_file (debugpy/server/cli.py:284) / main (debugpy/server/cli.py:430) / <module> (debugpy/__main__.py:39)",
     "pdb": "run (bdb.py:600) / _run (pdb.py:1700) / main (pdb.py:1730) / <module> (pdb.py:1800)",

@@ -188,6 +188,10 @@ def judge_outsiders(scene: Scene) -> Finding:
     if len(machines) == 1:
         if len(scene.places.machines) == 1:
             return Finding(accused, because="all processes are on one machine: nothing to compare it with")
+        held = [member for member in scene.busy if member.role.blame == "software" and member.machine not in machines]
+        if held:
+            both = f"{machines[0]} and {held[0].machine} are busy elsewhere, and either may be what the others wait for"
+            return Finding((*accused, *(accuse(member, 0.5) for member in held)), because=both)
         return Finding(
             accused, machines, None, "machine", f"{machines[0]} is busy elsewhere while {len(scene.passive)} of {scene.size} wait"
         )
