@@ -71,6 +71,7 @@ def test_texts_of_public_threads_and_names_that_sound_like_faults(row: dict[str,
         ("RuntimeError", "cuStreamSynchronize failed with 'CUDA_ERROR_ECC_UNCORRECTABLE'", "machine"),  # the library's own quotation
         ("RuntimeError", "CUDA failure 214 ('uncorrectable ECC error encountered') in attention.cu", "machine"),
         ("RuntimeError", "Rank 0 saw remote failure: CUDA error: uncorrectable ECC error encountered (reported by node-17)", "victim"),
+        ("RuntimeError", "worker 12 failed on node n7: GPU is lost", "victim"),
         ("RuntimeError", "peer node n12 reported: GPU is lost", "victim"),
         ("torch.distributed.checkpoint.api.CheckpointException", "ranks:dict_keys([3])\nTraceback: (RANK 3)\nOSError: [Errno 5] Input/output error", "victim"),
         ("RuntimeError", "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", "program"),
