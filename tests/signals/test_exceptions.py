@@ -66,6 +66,15 @@ def test_texts_of_public_threads_and_names_that_sound_like_faults(row: dict[str,
         ("RuntimeError", "CUDNN_BACKEND_OPERATION: cudnnFinalizeFailed cudnn_status: CUDNN_STATUS_BAD_PARAM", "program"),
         ("RuntimeError", "nvmlDeviceGetHandleByPciBusId() failed: GPU is lost", "machine"),
         ("RuntimeError", "CUDA error: uncorrectable ECC error encountered\nCompile with TORCH_USE_CUDA_DSA", "machine"),
+        ("RuntimeError", "skipping sample: text contained 'GPU has fallen off the bus' but no label", "unknown"),  # a text of the data
+        ("RuntimeError", "bad setting: inject_fault='uncorrectable ECC error'", "unknown"),
+        ("RuntimeError", "cuStreamSynchronize failed with 'CUDA_ERROR_ECC_UNCORRECTABLE'", "machine"),  # the library's own quotation
+        ("RuntimeError", "CUDA failure 214 ('uncorrectable ECC error encountered') in attention.cu", "machine"),
+        ("RuntimeError", "Rank 0 saw remote failure: CUDA error: uncorrectable ECC error encountered (reported by node-17)", "victim"),
+        ("RuntimeError", "worker 12 failed on node n7: GPU is lost", "victim"),
+        ("RuntimeError", "peer node n12 reported: GPU is lost", "victim"),
+        ("torch.distributed.checkpoint.api.CheckpointException", "ranks:dict_keys([3])\nTraceback: (RANK 3)\nOSError: [Errno 5] Input/output error", "victim"),
+        ("RuntimeError", "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", "program"),
         ("KeyError", "'DBE'", "program"),  # Python's own mistakes quote keys, names and values
         ("ValueError", "unknown noise model DBE, choose one of A, B", "program"),
         ("AttributeError", "module 'errors' has no attribute 'DeviceLost'", "program"),

@@ -160,6 +160,13 @@ def test_the_lines_that_people_reported() -> None:
         ("sd 2:0:0:0: [sdb] tag#12 Add. Sense: Unrecovered read error", "disk", "sdb"),
         ("Aborting journal on device nvme0n1p2-8.", "filesystem", "nvme0n1p2-8"),
         ("EXT4-fs warning (device sda1): ext4_end_bio:342: I/O error 10 writing to inode 12", "filesystem", "sda1"),
+        ("ena 0000:00:06.0 eth1: Keep alive watchdog timeout.", "nic.timeout", "0000:00:06.0"),
+        ("mlx5_core 0000:9a:00.0: mlx5_health_try_recover:335:(pid 80): health recovery failed", "nic.health", "0000:9a:00.0"),
+        ("ionic 0000:31:00.0 enp49s0: Link down", "link.down", "enp49s0"),
+        ("mmfs: [X] Deadman Switch timer [0] has expired; IOs in progress.", "storage_server.evicted", None),
+        ("nvidia 0000:61:00.0: Unable to change power state from D0 to D3hot, device inaccessible", "pcie.removed", "0000:61:00.0"),
+        ("neuron: nd3: NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR instance-id=i-0 hostname=n3", "gpu.uncorrectable", "nd3"),
+        ("neuron: NEURON_HW_ERR=DMA_ERROR instance-id=i-0 hostname=n3", "gpu", None),
     ],
 )
 def test_wordings(line: str, event: str, device: str | None) -> None:
@@ -195,6 +202,8 @@ def test_wordings(line: str, event: str, device: str | None) -> None:
         "amdgpu 0000:83:00.0: amdgpu: socket: 0, die: 0, 0 new uncorrectable hardware errors detected in umc block",
         "habanalabs hl5: Got ECC SERR interrupt",
         "pcieport 0000:97:01.0: pciehp: Slot(5-1): Link Down/Up ignored",
+        "mlx5_core 0000:9a:00.0: mlx5_health_try_recover:343:(pid 80): health recovery succeeded",
+        "neuron: NEURON_HW_ERR=HANG_ON_COLLECTIVES instance-id=i-0 hostname=n3",
         "nvme2: Admin Cmd(0x6), I/O Error (sct 0x3 / sc 0x71)",
         "[Hardware Error]: CPU:16 (19:11:1) MC22_STATUS[Over|CE|MiscV|-|-|CECC|-]: 0xdc2040000000011b",
         "hfi1 0000:18:00.0: hfi1_0: logical state changed to PORT_INIT (0x2)",

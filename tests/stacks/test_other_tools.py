@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dumps import faulthandler_text
 
 from minder.diagnose.stacks import Finding, analyse_captures, find_job_file, place_ranks, read_captures, read_dumps
 from minder.diagnose.stacks.reader import Owner, read_name
@@ -164,3 +165,11 @@ def test_the_machines_of_the_job_are_found_in_names_that_say_more_or_less(name: 
         f'name = "job"\nmachines = [{names}]\ngpus_per_machine = 1\n[parallelism]\ntensor = 1\npipeline = 1\ndata = 8\n'
     )
     assert judge(tmp_path).evict == ("node-5",)
+
+
+@pytest.mark.parametrize("why", ["Segmentation fault", "Bus error", "Illegal instruction"])
+def test_where_a_process_crashed_is_no_place_where_it_stands(why: str) -> None:
+    dump = faulthandler_text([[("read", "<frozen io>", 300), ("main", "/workspace/train.py", 50)]], 4005).decode()
+    assert why in read_dumps(f"Fatal Python error: {why}\n\n{dump}".encode())[0].problem
+    assert read_dumps(f"Fatal Python error: Aborted\n\n{dump}".encode())[0].is_stack  # sent to have the stacks, perhaps
+    assert read_dumps(f"Fatal Python error: {why}\n\n{dump}\n{dump}".encode())[0].is_stack  # a newer one, of a rank that was started again

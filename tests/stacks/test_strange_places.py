@@ -72,6 +72,42 @@ def test_tools_locks_and_ends_of_other_libraries_evict_no_machine(place: str) ->
     assert [suspect.machine for suspect in finding.suspects] == ["node-5"]
 
 
+SERVICES = {
+    "an answer over HTTP": "readinto (socket.py:718) / _read_status (http/client.py:292) / begin (http/client.py:331)",
+    "its body": "read (http/client.py:479) / _fp_read (urllib3/response.py:880) / stream (urllib3/response.py:1000)",
+    "an answer over TLS": "readinto (ssl.py:1167) / _read_status (http/client.py:292)",
+    "a cache": "_read_from_socket (redis/_parsers/socket.py:60) / readline (redis/_parsers/socket.py:130) / get_features (feats.py:9)",
+    "a data base": "receive_message (pymongo/network.py:200) / command (pymongo/network.py:190)",
+    "a queue": "_read_response (kafka/conn.py:80) / poll (kafka/client_async.py:600)",
+    "a shell elsewhere": "read_all (paramiko/packet.py:300) / read_message (paramiko/packet.py:450)",
+    "a stream": "readexactly (asyncio/streams.py:740) / fetch (svc.py:8)",
+    "a client of another protocol": "readline (imaplib.py:300)",
+    "a connection of a library that no table has": "read_frame (bunnyline/connection.py:300) / next_event (bunnyline/loop.py:500)",
+    "a message, by its name": "receive_frame (app/feed.py:40)",
+    "a socket of its own": "write (socket.py:740) / send_state (app/tracker.py:80)",
+    "a wait that says not for what": "wait (libs/coord.py:20) / step_end (libs/coord.py:250)",
+    "a wait by its name": "wait_for_tokens (app/feed.py:88)",
+    "uneven inputs": "_notify_procs_to_sync (torch/distributed/algorithms/join.py:270)",
+}
+
+
+@pytest.mark.parametrize("place", sorted(SERVICES))
+def test_what_is_read_from_a_service_is_no_file_and_a_wait_is_no_work(place: str) -> None:
+    finding = look(SERVICES[place])
+    assert finding.evict == () and finding.blame != "machine"
+    assert not any("a file" in suspect.reason for suspect in finding.suspects)
+
+
+def test_a_debugger_on_one_machine_and_a_read_on_another_evict_neither() -> None:
+    def process(at: int) -> Process:
+        place = {2: "set_trace (pdb.py:1900)", 5: READ}.get(at, WAIT)
+        return Process(f"node-{at}", 100 + at, at, threads=(Thread((*frames_of(place), *frames_of(STEP)), "t", 100 + at, main=True),))
+
+    finding = analyse(Capture(tuple(process(at) for at in range(8))))
+    assert (finding.evict, finding.blame) == ((), "unknown")
+    assert {suspect.machine for suspect in finding.suspects} == {"node-2", "node-5"}
+
+
 BEGUN = {
     "a debugger": "run_file (debugpy/server/cli.py:284) / main (debugpy/server/cli.py:430) / <module> (debugpy/__main__.py:39)",
     "pdb": "run (bdb.py:600) / _run (pdb.py:1700) / main (pdb.py:1730) / <module> (pdb.py:1800)",

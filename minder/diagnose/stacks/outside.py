@@ -188,6 +188,10 @@ def judge_outsiders(scene: Scene) -> Finding:
     if len(machines) == 1:
         if len(scene.places.machines) == 1:
             return Finding(accused, because="all processes are on one machine: nothing to compare it with")
+        held = [member for member in scene.busy if member.role.blame == "software" and member.machine not in machines]
+        if held:
+            both = f"{machines[0]} and {held[0].machine} are busy elsewhere, and either may be what the others wait for"
+            return Finding((*accused, *(accuse(member, 0.5) for member in held)), because=both)
         return Finding(
             accused, machines, None, "machine", f"{machines[0]} is busy elsewhere while {len(scene.passive)} of {scene.size} wait"
         )
@@ -197,17 +201,24 @@ def judge_outsiders(scene: Scene) -> Finding:
 def _several(scene: Scene, suspects: Sequence[Member]) -> Finding:
     """Two or more machines: one cause that they share. A shared disk or service is no machine of the job."""
     accused = tuple(accuse(member, 0.5) for member in suspects)
-    domain = scene.places.domain(machines_of(suspects))
-    if domain is not None:
-        return Finding(
-            accused, because=f"{domain} stands apart: all its machines are busy elsewhere, the others wait: look at what they share"
-        )
+    apart = _domain(scene, suspects)
+    if apart is not None:
+        return apart
     cover = scene.places.smallest_group(machines_of(suspects))
     if cover is None or len(cover[1]) > _GROUP_SHARE * len(scene.places.machines) or any(member.role.io for member in suspects):
         return Finding(
             accused, because="several machines are busy elsewhere and share no small parallel group: a common cause, such as storage"
         )
     return Finding(accused, cover[1], cover[0], "machine", f"all that are busy elsewhere are in {cover[0]}")
+
+
+def _domain(scene: Scene, suspects: Sequence[Member]) -> Finding | None:
+    """All machines of a rack or switch, and no other, are busy: what they share is to be looked at, whatever they do."""
+    domain = scene.places.domain(machines_of(suspects))
+    if domain is None:
+        return None
+    because = f"{domain} stands apart: all its machines are busy elsewhere, the others wait: look at what they share"
+    return Finding(tuple(accuse(member, 0.5) for member in suspects), because=because)
 
 
 def _most_telling(members: Sequence[Member]) -> list[Member]:
@@ -222,6 +233,9 @@ def _software(scene: Scene, share: float) -> Finding:
     if len(duty) == len(scene.busy):
         because = "the ranks that write for all save or load a checkpoint, the others wait for them"
         return Finding(blame="workload", because=because, passes=True)
+    apart = _domain(scene, scene.busy)
+    if apart is not None:
+        return apart
     blames = Counter(member.role.blame for member in scene.busy)
     blame = blames.most_common(1)[0][0]
     accused = tuple(accuse(member, _confidence(member, share)) for member in scene.busy)

@@ -51,6 +51,7 @@ _MOST_BYTES = 32 << 20
 _NO_WORDS = ("the dump is empty", "the file is no stack dump of py-spy, faulthandler or gdb", "the dump holds no frames")
 _MEND = (
     (re.compile(r"traceback of an exception"), "that is how a program failed: dump processes that stand"),
+    (re.compile(r"has crashed with"), "its log and its core file say why: dump processes that stand"),
     (re.compile(r"denied|not permitted|EPERM|EACCES|ptrace", re.IGNORECASE), "dump as root or with CAP_SYS_PTRACE"),
     (re.compile(r"No such process|ESRCH|gone|terminated|No such file", re.IGNORECASE), "the process had ended: its log says why"),
 )

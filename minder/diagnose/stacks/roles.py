@@ -133,13 +133,23 @@ def read_frame(frame: Frame) -> FrameMeaning:
     return _meaning(frame.function, frame.file, frame.native)
 
 
+_PROTOCOL = re.compile(  # files of a client of some protocol: what they read and write is no file
+    r"(?:^|/)(?:amqp|mqtt|thrift|https?|rpc|net)/"
+    r"|(?:conn|connections?|sockets?|clients?|transports?|protocols?|https?|network|rpc|iostream|packets?|response|imaplib|poplib|selector_events)\.py$",
+    re.IGNORECASE,
+)
+
+
 @functools.lru_cache(maxsize=65536)
 def _meaning(function: str, file: str, native: bool) -> FrameMeaning:
     """Whatever the line: in a large job every process may stand at another one."""
     table, frame = _table(), Frame(function, file, native=native)
     found = {layer: next((rule for rule, matcher in table.layers[layer] if matcher.fits(frame)), None) for layer in _LAYERS}
+    doing = found["doing"]
+    if doing is not None and doing.io and not native and _PROTOCOL.search(file):
+        doing = next((rule for rule, _ in table.layers["doing"] if rule.service), doing)
     return FrameMeaning(
-        doing=found["doing"],
+        doing=doing,
         over=found["over"],
         lock=found["lock"],
         owner=found["owner"],

@@ -40,6 +40,7 @@ _SPY_STATE = re.compile(r"^Thread(?: (?:0x[0-9a-fA-F]+|\d+))? \((?:idle|active)"
 _SPY_FRAME = re.compile(r"^\s*\S.* \(\S+:\d+\)$", re.MULTILINE)
 _GDB = re.compile(r"^#\d+\s+\S|^\(gdb\)|^[* ]\s*\d+\s+Thread 0x", re.MULTILINE)
 _JSON = re.compile(r"\s*(?:\[\s*(?:\{|\]|$)|\{)")
+_CRASHED = re.compile(r"^(?:Fatal Python error|Windows fatal exception): (?P<why>(?!Aborted).+)", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]|\x1b\(B")  # a terminal's colours, where its output was kept
 _FAULT = re.compile(r"hread 0x[0-9a-fA-F]+.*\(most recent call first\)|^Stack \(most recent call first\)", re.MULTILINE)
 _DETACHED = re.compile(r"\(process (\d+)\) detached")
@@ -115,6 +116,8 @@ def _from_text(text: str) -> tuple[Dump, ...]:
     if '"frames"' in text and (found := _from_documents(text)):
         return found
     if "(most recent call first):" in text and _FAULT.search(text):
+        if crash := _crash(text):
+            return (Dump(problem=f"no stack of a process that stands: it has crashed with {_printable(crash)}"),)
         return (_checked(parse_faulthandler(text), text),)
     text = as_gdb(text)
     if _GDB.search(text):
@@ -123,6 +126,13 @@ def _from_text(text: str) -> tuple[Dump, ...]:
     if _SPY_STATE.search(text):
         return _from_spy(text)
     return _from_other(text)
+
+
+def _crash(text: str) -> str:
+    """What faulthandler says that the process died of; "" where a newer dump is below. An abort may be sent to have the stacks."""
+    ended = list(_CRASHED.finditer(text))
+    below = text[ended[-1].end() :] if ended else ""
+    return ended[-1]["why"] if ended and below.count("Current thread 0x") <= 1 and "Timeout (" not in below else ""
 
 
 def _from_other(text: str) -> tuple[Dump, ...]:

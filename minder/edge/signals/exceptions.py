@@ -1,7 +1,8 @@
 """Whose an exception is, by its structure: type, library and error code (exception_rules.toml). Pure and light: workers load it.
 
-Words match as words: "maxidx" is no Xid. Paths and addresses are names that a person chose, and no rule of kind machine reads them: a
-folder may be called as a fault is. What no rule knows is unknown; an unknown exception never accuses a machine by itself.
+Words match as words: "maxidx" is no Xid. Paths and addresses are names that a person chose, and what stands between quotation marks is
+another text, unless it is called a failure's or an error's own: no rule of kind machine reads them. A folder may be called as a fault is.
+What no rule knows is unknown; an unknown exception never accuses a machine by itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ SUM_NOT_FINITE = ("numeric", "sum not finite")  # library and code of the row on
 _KEYS = {"name", "kind", "types", "words", "errno", "disk", "library", "code", "quotes", "hands_on", "examples"}
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|\bOs \{ code: (\d+)")  # as Python and Rust write it
 _NAMED = re.compile(r"'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\"|\S*/\S*")  # paths and addresses
+_QUOTED = re.compile(  # kept behind "failure 214" or "returned": so libraries write their own codes and texts
+    r"(?P<own>\b(?:fail\w*|errors?|return\w*|with|status|code|entry)(?: \d+)?[\s:(=]+)?(?<!\w)('[^'\n]*'|\"[^\"\n]*\")(?!\w)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def classify_exception(type_name: str, message: str, *, errno: int | None = None
     number = errno if errno is not None else int(named[named.lastindex or 1]) if named else None
     word = numbers.errorcode.get(number, "") if number is not None else ""
     quotes = any(rule.quotes and name in rule.types for rule in load_exception_rules())
-    own = _NAMED.sub(" ", message)
+    own = _NAMED.sub(" ", _QUOTED.sub(lambda found: found[0] if found["own"] else " ", message))
     for rule in load_exception_rules():
         broken = rule.kind == "machine"
         found = None if quotes and broken else rule.match(name, own if broken else message, word, disk)

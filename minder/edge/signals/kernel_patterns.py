@@ -95,7 +95,7 @@ def _kernel(event: str) -> Builder:
 _PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
 _GPU = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"  # as Xid lines write it, without the function
 _HABANA = r"(?P<device>(?:hl|accel)\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
-_NICS = "mlx4_en|mlx4_core|mlx5_core|bnxt_en|ice|i40e|ixgbe|igb|igc|e1000e|tg3|ena|qede|cxgb4|hns3|fm10k|irdma|efa"
+_NICS = "mlx4_en|mlx4_core|mlx5_core|bnxt_en|ice|i40e|ixgbe|igb|igc|e1000e|tg3|ena|qede|cxgb4|hns3|fm10k|irdma|efa|ionic|iavf|sfc|nfp|bnx2x"
 _DISKS = r"(?P<device>(?:nvme|sd|vd|xvd|hd|dm-|md|mmcblk|pmem|mpath)[\w-]*)"  # not a loop, floppy, optical or network block device
 _ELSEWHERE = r"(?P<device>(?:rbd|nbd|drbd|loop)\d+[\w-]*)"  # blocks that a server keeps, or a file, which may lie on one
 _PROCESS = r"(?P<name>[^\s:\[]+):(?P<pid>\d+)"
@@ -167,6 +167,8 @@ _GPUS = (
     _row("habanalabs", "gpu.reset_failed", rf"habanalabs {_HABANA}: .*(?:[Ff]ailed to reset|reset failed|NOT usable|not operational)"),
     _row("habanalabs", "gpu", rf"habanalabs {_HABANA}: .*(?i:heartbeat failed)"),
     _row("habanalabs", "gpu.reset", rf"habanalabs {_HABANA}: .*Going to (?:hard[ -])?reset"),
+    _row("NEURON_HW_ERR=", "gpu.uncorrectable", r"(?:(?P<device>nd\d+)\b.*)?NEURON_HW_ERR=(?:HBM|SRAM|NC)_UNCORRECTABLE_ERROR\b"),
+    _row("NEURON_HW_ERR=", "gpu", r"(?:(?P<device>nd\d+)\b.*)?NEURON_HW_ERR=DMA_ERROR\b"),  # a hang of collectives is a rank's or a peer's
 )
 _HOST = (
     _row(
@@ -250,7 +252,7 @@ _BUSES = (
     _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:Multiple )?Uncorrect\w* \([Ff]atal\)"),
     _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:device recovery failed|.*subordinate device reset failed)"),
     _row("PCIe Bus Error", "pcie.fatal", rf"{_PCI}: PCIe Bus Error: severity=Uncorrect\w* \([Ff]atal\)"),
-    _row("device inaccessible", "pcie.removed", rf"{_PCI}: Unable to change power state from D3cold .*device inaccessible"),
+    _row("device inaccessible", "pcie.removed", rf"{_PCI}: Unable to change power state from \S+ .*device inaccessible"),
     _row("DPC:", "pcie.dpc", rf"{_PCI}: DPC: (?:containment event|unmasked uncorrectable|RP PIO)"),
     _row(
         "pciehp",
@@ -268,10 +270,11 @@ _NETWORK = (
         "nic.health",
         rf"mlx[45]_core {_PCI}.*(?:health poll failed|health compromised|unrecoverable|reached miss count|[Ff]atal error .*detected"
         r"|assert_var\[0\]|synd 0x[0-9a-f]+: (?!High [Tt]emp).*error|PCI reads still not working"
-        r"|firmware (?:is )?not responding|FW fatal|handling bad device|failed to recover"
+        r"|firmware (?:is )?not responding|FW fatal|handling bad device|failed to recover|health recovery failed"
         r"|severity\([0-3]\) (?:EMERGENCY|ALERT|CRIT\w*|ERROR))",
     ),
     _row("TX timeout", "nic.timeout", rf"(?:mlx[45]_core|mlx5e|gve|ena|bnxt_en|ice|i40e|ixgbe|efa|qede) {_PCI}.*\bTX timeout"),
+    _row("Keep alive watchdog timeout", "nic.timeout", rf"(?:ena|efa) {_PCI}.*Keep alive watchdog timeout"),
     _row("Reset attempt failed", "nic.health", rf"(?:ena|efa|gve) {_PCI}.*Reset attempt failed"),
     _row("hfi1", "link", r"hfi1 [0-9a-f:.]+: (?P<device>hfi1_\d+): link_(?P<state>down) reason", _link),
     _row("mlx", "nic.timeout", rf"mlx[45]_core {_PCI}.*timeout\. Will cause a leak of a command resource"),
@@ -352,7 +355,7 @@ _STORAGE = (
     _row("LustreError", "storage_server", r"LustreError: .*operation \w+ to node \S+ failed: rc = -(?:19|107|108|110|113)\b"),
     _row("expelled", "storage_server.evicted", r"(?i:mmfs|gpfs).*\bexpel(?:led)?\b"),
     _row("evicted", "storage_server.evicted", r"(?i:mmfs|gpfs|beegfs|ceph).*\bevicted\b"),
-    _row("GPFS", "storage_server.evicted", r"GPFS Deadman Switch timer .*expired"),
+    _row("Deadman ", "storage_server.evicted", r"(?i:mmfs|gpfs).*Deadman Switch timer .*expired"),
     _row(
         "ceph",
         "storage_server",
