@@ -48,11 +48,11 @@ def _copy(
 
 
 def _beginnings(window: Window, stages: Mapping[str, object] | None) -> list[bytes]:
-    """What tells them apart: of the first 10 rows, of the first 20, ..."""
-    told = hashlib.blake2b(repr((window.machines, window.metrics, sorted((stages or {}).items()))).encode(), digest_size=16)
+    """What sets them apart: of the first 10 rows, of the first 20, ..."""
+    digest = hashlib.blake2b(repr((window.machines, window.metrics, sorted((stages or {}).items()))).encode(), digest_size=16)
     begins = []
     for end in range(_ROWS, len(window.times_T) + 1, _ROWS):
         for array in (window.times_T, window.values_TMK, window.present_TM):
-            told.update(array[end - _ROWS : end].tobytes())
-        begins.append(told.digest())
+            digest.update(array[end - _ROWS : end].tobytes())
+        begins.append(digest.digest())
     return begins
