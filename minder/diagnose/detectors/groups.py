@@ -74,7 +74,10 @@ class CauseGroups(Stage):
         # what moves in a rest says nothing of work
         moves_K = rests_K & ~jams_K & (np.abs(phase.shift_K) > _CAUSES.stays * traits.reach_K1[:, 0])
         causes = all_causes[~moves_K[all_causes]]
-        away_CM = self.causes.observe(traits, causes, row.raw_KM[causes], (waited_s, status.interval_s), ~rests_K[causes])
+        power, works = self.standing.of_power(row)
+        watched = np.concatenate([causes, power])
+        learns_C = np.concatenate([~rests_K[causes], np.full(len(power), works)])
+        away_CM = self.causes.observe(traits, watched, row.raw_KM[watched], (waited_s, status.interval_s), learns_C)
         shows_C = self.causes.shows_C(traits, causes, status.interval_s)
         busy_M, leaks_M = np.zeros_like(apart_M), self.minutes.leaks_M()
         for c in np.argsort(jams_K[causes] + 2 * traits.hosts_K[causes], kind="stable").tolist():
@@ -92,7 +95,7 @@ class CauseGroups(Stage):
             apart_M |= members_M
         standing, hosts = self.standing, self.hosts
         for k, members_M in chain(
-            standing.of_standing(row, waited_s), hosts.of_full(row, leaks_M), standing.of_camps(row), hosts.of_waiting(row)
+            standing.of_standing(row), hosts.of_full(row, leaks_M), standing.of_camps(row), hosts.of_waiting(row)
         ):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M

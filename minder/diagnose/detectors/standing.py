@@ -75,10 +75,16 @@ class Standing(Stage):
     groups: GroupState
     state: StandingState
 
-    def of_standing(self, row: Row, waited_s: float) -> Iterator[tuple[int, np.ndarray]]:
+    def of_power(self, row: Row) -> tuple[np.ndarray, bool]:
+        """(the metric of the GPUs' power, none where there is none; whether what is usual of it may be learned): it is followed as causes
+        are."""
+        k = row.traits.place.get(_POWER, -1)
+        return np.array([k] if k >= 0 else [], dtype=int), not _is_held_up(row) and not row.phase.grace
+
+    def of_standing(self, row: Row) -> Iterator[tuple[int, np.ndarray]]:
         """(metric, mask (M,)) of who stands apart in what no rest and no return from one explains, while the job is held up."""
         traits, phase, interval_s = row.traits, row.phase, row.status.interval_s
-        held_up = phase.stalled or phase.idle or phase.effect >= _CAUSES.felt
+        held_up = _is_held_up(row)
         k = traits.place.get(_GPU_MEMORY + LOW, traits.place.get(_GPU_MEMORY, -1))
         if k >= 0:
             freed_M = self._freed_M(row, k)
@@ -86,10 +92,8 @@ class Standing(Stage):
                 with np.errstate(invalid="ignore"):
                     yield k, freed_M & ~(self.state.freed_since_M > self.phases.too_late_s(phase, interval_s))
         k = traits.place.get(_POWER, -1)
-        if k >= 0:
-            self.causes.observe(traits, np.array([k]), row.raw_KM[[k]], (waited_s, interval_s), np.array([not held_up and not phase.grace]))
-            if phase.shift_K[k] < -_N.draws_less and not phase.idle:  # what rests differs by when it does
-                yield k, self._differs_M(k, interval_s, -float(phase.shift_K[k]))
+        if k >= 0 and phase.shift_K[k] < -_N.draws_less and not phase.idle:  # what rests differs by when it does
+            yield k, self._differs_M(k, interval_s, -float(phase.shift_K[k]))
 
     def of_camps(self, row: Row) -> Iterator[tuple[int, np.ndarray]]:
         """(metric, mask (M,)) of the few that rest while all others spin, or spin while all others rest, in a job that stands."""
@@ -179,3 +183,7 @@ class Standing(Stage):
             if found_M.any():
                 break
         return k, found_M
+
+
+def _is_held_up(row: Row) -> bool:
+    return row.phase.stalled or row.phase.idle or row.phase.effect >= _CAUSES.felt
