@@ -91,7 +91,8 @@ class Coupling(Stage):
         slowness speaks, too."""
         does_K = traits.works_K1[:, 0] & traits.activity_K & ~np.isnan(phase.shift_K)
         none_M = np.zeros(len(status.silent_M), dtype=bool)
-        if not (does_K & traits.links_K).any() or not (does_K & ~traits.links_K).any() or len(none_M) < _N.others:
+        does, sends = np.count_nonzero(does_K), np.count_nonzero(does_K & traits.links_K)
+        if not 0 < sends < does or len(none_M) < _N.others:
             return none_M
         own_M, known_M = self._own_M(phase, does_K)
         state, back = self.state, self._follow_work(does_K, status)
@@ -127,8 +128,8 @@ class Coupling(Stage):
         """Whether the job has worked as ever for so long, by what the middle machine does, that whatever stands did not stop it. What is
         smoothed of a stop is left for a minute."""
         moved_K = self.phases.center_K[does_K] - self.phases.common_K[does_K]
-        self.state.stands = float(np.mean(moved_K < _PHASES.stood) >= _N.most_stand)
-        works = bool(np.mean(moved_K > _N.down) >= _N.most_work)
+        self.state.stands = float(np.count_nonzero(moved_K < _PHASES.stood) >= _N.most_stand * len(moved_K))
+        works = np.count_nonzero(moved_K > _N.down) >= _N.most_work * len(moved_K)
         self.state.works_s = self.state.works_s + status.gap_s if works else 0.0
         return self.state.works_s >= max(_N.back_s, _N.back_intervals * status.interval_s)
 
