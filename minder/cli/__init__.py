@@ -205,7 +205,7 @@ def _usage_error(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "minder"
     message = " ".join(str(error.format_message()).split())  # type: ignore[attr-defined]
-    return _fail(f"{message} See `{path} --help`.", 2)
+    return _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`.", 2)
 
 
 def _fail(message: str, status: int) -> int:

@@ -43,6 +43,8 @@ def command(
     host, port = parse_address(listen, "--listen", "127.0.0.1:9400")
     jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
     files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
+    if ledger is not None and "://" not in ledger and not Path(ledger).exists():
+        typer.echo(f"minder: there is no ledger {ledger} yet: an empty one begins there", err=True)
     chosen = ServiceFile() if settings is None else load_settings(settings)
     whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=chosen, path=settings)
     certificate, key, authority = (None if path is None else str(path) for path in (tls_cert, tls_key, tls_client_ca))

@@ -94,9 +94,7 @@ class CauseGroups(Stage):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
         standing, hosts = self.standing, self.hosts
-        for k, members_M in chain(
-            standing.of_standing(row), hosts.of_full(row, leaks_M), standing.of_camps(row), hosts.of_waiting(row)
-        ):
+        for k, members_M in chain(standing.of_standing(row), hosts.of_full(row, leaks_M), standing.of_camps(row), hosts.of_waiting(row)):
             k_M = np.where(members_M & ~apart_M, float(k), k_M)
             apart_M |= members_M
         grouped_s_M = np.where(leaks_M, np.maximum(grouped_s_M, _N.leaked_s), grouped_s_M)  # it has for minutes
