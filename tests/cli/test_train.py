@@ -210,3 +210,14 @@ def test_a_model_that_is_a_pickle_is_refused_and_not_opened(site: Path) -> None:
     with pytest.raises(BadInputError, match="minder train"):
         open_model("models:/theirs/1")
     assert not (site / "exploded").exists()
+
+
+def test_a_registry_that_does_not_answer_is_found_out_before_anything_is_fitted(site: Path) -> None:
+    """In a process of its own: MLflow remembers addresses for all of one."""
+    words = [sys.executable, "-m", "minder", "train", "good.toml", "--registry", "http://127.0.0.1:9", "--out", "never"]
+    done = subprocess.run(
+        words, cwd=site, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "the registry http://127.0.0.1:9 cannot be used" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not (site / "never").exists()

@@ -68,8 +68,7 @@ class CouplingState(State):
     witness_s_M: np.ndarray = per("M")  # seconds for which a cause of slowness had spoken before it stood
     passed_M: np.ndarray = per("M")  # 1: since this row it is no longer, and no other has felt it
     owes_s_M: np.ndarray = per("M")  # seconds for which it worked on through a stop of the job, and has not stood since
-    stands: float = 0.0  # 1: the middle machine does far less of most that it does, in this row
-    works_s: float = 0.0  # seconds for which it has done nearly all as ever
+    works_s: float = 0.0  # seconds for which the middle machine has done nearly all as ever
 
 
 class Coupling(Stage):
@@ -95,7 +94,8 @@ class Coupling(Stage):
         if not 0 < sends < does or len(none_M) < _N.others:
             return none_M
         own_M, known_M = self._own_M(phase, does_K)
-        state, back = self.state, self._follow_work(does_K, status)
+        state, moved_K = self.state, self.phases.center_K[does_K] - self.phases.common_K[does_K]
+        back, long_s = self._follow_work(moved_K, status), max(_N.long_s, _N.long_intervals * status.interval_s)
         stops = (phase.stalled or phase.idle) and not back
         known = (witness_M, state.witness_s_M, state.alone_s_M, state.felt_M, state.down_M, state.owes_s_M)
         if own_M.min() >= _N.stands and not (stops or any(of_M.any() for of_M in known)):  # as in most rows
@@ -103,10 +103,11 @@ class Coupling(Stage):
             return none_M
         slowed = phase.harm >= _N.felt and not back  # others that work more than they did feel nothing
         alone = not (stops or phase.grace or slowed or status.outage)
-        late_M = self._late_M(own_M, (known_M >= _N.telling) & ~status.silent_M, status.gap_s)
+        stands = bool(np.count_nonzero(moved_K < _PHASES.stood) >= _N.most_stand * len(moved_K))
+        late_M = self._late_M(own_M, (known_M >= _N.telling) & ~status.silent_M, stands, status.gap_s)
         felt_M = (state.felt_M > 0.0) & (own_M < _N.down) & (not back)
         if stops:
-            felt_M |= (own_M < _PHASES.stood) & (state.alone_s_M < max(_N.long_s, _N.long_intervals * status.interval_s))
+            felt_M |= (own_M < _PHASES.stood) & (state.alone_s_M < long_s)
         state.felt_M = felt_M.astype(np.float64)
         if witness_M.any() or state.witness_s_M.any():
             older_M = np.where(own_M > _N.down, status.gap_s, 0.0)
@@ -121,22 +122,20 @@ class Coupling(Stage):
         down_M = found_M | ((state.down_M > 0.0) & (own_M < _N.down))
         state.passed_M = ((state.down_M > 0.0) & ~down_M & (not slowed)).astype(np.float64)
         state.down_M = down_M.astype(np.float64)
-        early_M = state.alone_s_M >= max(_N.long_s, _N.long_intervals * status.interval_s)
-        return np.asarray(down_M & (alone | late_M | (early_M & ~felt_M)))
+        return np.asarray(down_M & (alone | late_M | ((state.alone_s_M >= long_s) & ~felt_M)))
 
-    def _follow_work(self, does_K: np.ndarray, status: RowStatus) -> bool:
-        """Whether the job has worked as ever for so long, by what the middle machine does, that whatever stands did not stop it. What is
-        smoothed of a stop is left for a minute."""
-        moved_K = self.phases.center_K[does_K] - self.phases.common_K[does_K]
-        self.state.stands = float(np.count_nonzero(moved_K < _PHASES.stood) >= _N.most_stand * len(moved_K))
+    def _follow_work(self, moved_K: np.ndarray, status: RowStatus) -> bool:
+        """Whether the job has worked as ever for so long that whatever stands did not stop it. moved_K: how far what the middle machine
+        does is from its usual place in this row; what is smoothed of a stop is left for a minute."""
         works = np.count_nonzero(moved_K > _N.down) >= _N.most_work * len(moved_K)
         self.state.works_s = self.state.works_s + status.gap_s if works else 0.0
         return self.state.works_s >= max(_N.back_s, _N.back_intervals * status.interval_s)
 
-    def _late_M(self, own_M: np.ndarray, known_M: np.ndarray, gap_s: float) -> np.ndarray:
-        """Mask (M,): who stands for no longer than it worked on through a stop of the job. known_M: whose work is known."""
+    def _late_M(self, own_M: np.ndarray, known_M: np.ndarray, stands: bool, gap_s: float) -> np.ndarray:
+        """Mask (M,): who stands for no longer than it worked on through a stop of the job. known_M: whose work is known; stands: the job
+        does, in this row."""
         works_M, owes_s_M = own_M > _N.down, self.state.owes_s_M
-        if self.state.stands:
+        if stands:
             self.state.owes_s_M = np.where(works_M, np.where(known_M, owes_s_M + gap_s, owes_s_M), 0.0)
             return np.zeros_like(works_M)
         left_s_M = np.where(works_M, owes_s_M * np.exp(-gap_s / _N.forget_s), owes_s_M - gap_s)

@@ -18,7 +18,8 @@ from minder.diagnose.detectors.first_mover import FirstMoverState
 from minder.diagnose.detectors.group_state import GroupState
 from minder.diagnose.detectors.large_clock_offsets import LargeClockOffsetState
 from minder.diagnose.detectors.numbers import numbers
-from minder.diagnose.detectors.phases import Phases
+from minder.diagnose.detectors.outliers import OutliersNumbers
+from minder.diagnose.detectors.phases import Phases, PhasesNumbers
 from minder.diagnose.detectors.presence import PresenceState
 from minder.diagnose.detectors.recurrence import RecurrenceState, often
 from minder.diagnose.detectors.score import ScoreState
@@ -41,14 +42,14 @@ class ExplainNumbers:
     one_device: float
     shown: float
     least: float
-    felt: float
-    plain: float
     slowed: float
     stall: float
 
 
 _N = numbers("explain", ExplainNumbers)
 _CORROBORATION = numbers("corroboration", CorroborationNumbers)
+_OUTLIERS = numbers("outliers", OutliersNumbers)
+_PHASES = numbers("phases", PhasesNumbers)
 
 _SILENT, _FROZEN, _GONE = "silent", "its gauges have stood to the digit", "its GPUs have not been read"
 
@@ -112,7 +113,7 @@ class Explaining(Stage):
         m = int(row.outliers.machines_X[place])
         weight_K = row.outliers.counted_KX[:, place] * row.traits.weight_K1[:, 0]
         far_K = np.abs(row.outliers.z_KX[:, place])
-        least_second = _N.least if row.phase.effect >= _N.felt else _N.plain
+        least_second = _N.least if row.phase.effect >= _PHASES.felt else _OUTLIERS.plain
         found: dict[str, Evidence] = {}
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:

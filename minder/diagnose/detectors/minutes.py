@@ -100,7 +100,7 @@ class Minutes(Stage):
     def leaks_M(self) -> np.ndarray:
         """Mask (M,): the one machine whose memory fills fast and in even steps, so that it is full within minutes."""
         if self._leaks is not None and self._leaks[0] is self.state.memory_ML:
-            return np.array(self._leaks[1])  # the newest mean, which changes with every row, is not asked
+            return self._leaks[1]  # the newest mean, which changes with every row, is not asked
         full_ML = self.state.memory_ML[:, :-1]
         with np.errstate(invalid="ignore"):
             step_ML = np.diff(full_ML, axis=1)
@@ -109,8 +109,8 @@ class Minutes(Stage):
             found_M = (pace_M * minute > _N.leaks) & (full_ML[:, -1] + pace_M * minute * _N.full_s / 60.0 >= 1.0)
             found_M &= (step_ML.min(axis=1) > _N.even * pace_M) & (_N.even * step_ML.max(axis=1) < pace_M)
         found_M &= np.count_nonzero(found_M) == 1
-        self._leaks = self.state.memory_ML, found_M
-        return np.array(found_M)
+        self._leaks = self.state.memory_ML, np.asarray(found_M)
+        return self._leaks[1]
 
 
 def _shifted(means: np.ndarray) -> np.ndarray:

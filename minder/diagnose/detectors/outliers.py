@@ -21,7 +21,7 @@ from minder.diagnose.detectors.stage import Stage
 if TYPE_CHECKING:
     from minder.diagnose.detectors.row import Layout, Row
 
-__all__ = ["Changed", "FindingOutliers", "Outliers", "PipelineStages"]
+__all__ = ["Changed", "FindingOutliers", "Outliers", "OutliersNumbers", "PipelineStages"]
 
 
 @dataclass(frozen=True, slots=True)

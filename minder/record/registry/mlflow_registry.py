@@ -66,6 +66,7 @@ class Registry:
 
         try:
             with _asked_once():
+                self._client.search_experiments(max_results=1)  # runs and models may be kept by two servers
                 self._client.search_registered_models(max_results=1)
         except MlflowException as error:
             why = _first_line(error).partition("(Caused by")[0].partition(": Max retries")[0]
