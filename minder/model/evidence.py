@@ -138,7 +138,8 @@ class Scores:
 
     score_M and threshold are in the detector's own unit. evidence and since_s are only of machines above half the threshold.
     group: machines that fail together, as a rack, a stage or a pair. not_judged: machine to one line, for those of which the detector does
-    not believe what is exported. clocks_off: machines that are compared with their peers at another time.
+    not believe what is exported. clocks_off: machines that are compared with their peers at another time. slowed: whether the training of
+    all is slower than usual, or stands, or was lately; None: the detector does not say.
     """
 
     time_s: float
@@ -153,6 +154,7 @@ class Scores:
     group: tuple[str, ...] = ()
     not_judged: Mapping[str, str] = field(default_factory=dict)
     clocks_off: tuple[str, ...] = ()
+    slowed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pytest
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import keep_machines, rows_of
-from minder.model.evidence import Cause, Evidence, Scores
+from minder.model.evidence import Cause, Evidence, Scores, Suspect
+from minder.model.job_mode import MODES, JobMode, Mode
 from minder.model.observation import JobView, Observation
 from minder.model.telemetry import Window
 
@@ -27,8 +28,10 @@ class Scripted:
         script: list[Mapping[str, tuple[float, tuple[str, ...]]]],
         since_s: Mapping[str, float] | None = None,
         cause: Cause = "stall",
+        slowed: bool | None = None,
     ) -> None:
         self._script = script
+        self._slowed = slowed
         self._cause: Cause = cause
         self._row = 0
         self._since_s = dict(since_s or {})
@@ -42,7 +45,8 @@ class Scripted:
         score_M = np.array([said.get(name, (0.0, ()))[0] for name in window.machines])
         evidence = {name: tuple(Evidence("telemetry", name, metric=metric) for metric in metrics) for name, (_, metrics) in said.items()}
         since = {name: self._since_s.get(name, 1.0) for name in said}
-        return [Scores(float(window.times_T[0]), window.machines, score_M, 10.0, evidence, since, dict.fromkeys(said, self._cause))]
+        cause, time_s = dict.fromkeys(said, self._cause), float(window.times_T[0])
+        return [Scores(time_s, window.machines, score_M, 10.0, evidence, since, cause, slowed=self._slowed)]
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None:
         self.learned.append(anomalous)
@@ -61,10 +65,41 @@ def window(rows: int) -> Window:
 BOTH = ("gpu_power_draw_watts", "gpu_sm_activity_ratio")
 
 
+def last(script: list[Mapping[str, tuple[float, tuple[str, ...]]]], mode: JobMode | None = None, slowed: bool | None = None) -> Suspect:
+    """What the rule says of the newest of these rows, a second apart."""
+    rule = TelemetryRule(Scripted(script, slowed=slowed))
+    (suspect,) = rule.observe(Observation(float(len(script)), window(len(script)), mode=mode)).suspects
+    return suspect
+
+
 def test_two_families_evict_one_family_pages() -> None:
-    two = TelemetryRule(Scripted([{"m1": (12.0, BOTH)}])).observe(Observation(0.0, window(1))).suspects
-    one = TelemetryRule(Scripted([{"m1": (12.0, BOTH[:1])}])).observe(Observation(0.0, window(1))).suspects
-    assert [(item.machines, item.tier) for item in two + one] == [(("m1",), "evict"), (("m1",), "page")]
+    assert [last([{"m1": (12.0, metrics)}]).tier for metrics in (BOTH, BOTH[:1])] == ["evict", "page"]
+
+
+def test_what_one_sample_adds_to_a_page_evicts_no_machine() -> None:
+    one, both = {"m1": (12.0, BOTH[:1])}, {"m1": (12.0, BOTH)}
+    assert [last([one] * 3 + [both] * rows).tier for rows in (1, 2)] == ["page", "evict"]
+    assert last([one, both] * 4).tier == "page"
+    assert last([{}, both]).tier == "evict"  # it is accused for both
+
+
+@pytest.mark.parametrize(
+    ("slowed", "likeliest", "tier"),
+    [
+        (False, None, "page"),
+        (False, "stepping", "page"),
+        (False, "slow", "evict"),
+        (False, "stalled", "evict"),
+        (True, None, "evict"),
+        (True, "stepping", "evict"),
+        (None, None, "evict"),
+    ],
+)
+def test_a_training_that_works_as_fast_as_ever_costs_no_machine(slowed: bool | None, likeliest: Mode | None, tier: str) -> None:
+    """slowed: what the detector says of it; None: this kind of detector does not say. The job's own mode speaks, too."""
+    mode = JobMode({mode: (0.94 if mode == likeliest else 0.01) for mode in MODES}, 0.0) if likeliest else None
+    suspect = last([{"m1": (12.0, BOTH)}], mode, slowed)
+    assert (suspect.tier, any("as fast as ever" in item.message for item in suspect.against)) == (tier, tier == "page")
 
 
 @pytest.mark.parametrize(
@@ -78,8 +113,7 @@ def test_two_families_evict_one_family_pages() -> None:
 )
 def test_what_neighbours_bring_about_evicts_no_machine(metrics: tuple[str, ...], tier: str) -> None:
     """Another tenant's congestion and processes; the machine itself does what it did."""
-    (suspect,) = TelemetryRule(Scripted([{"m1": (12.0, metrics)}])).observe(Observation(0.0, window(1))).suspects
-    assert suspect.tier == tier
+    assert last([{"m1": (12.0, metrics)}]).tier == tier
 
 
 def test_silence_beside_a_stall_pages_and_evicts_after_two_minutes() -> None:
@@ -87,8 +121,8 @@ def test_silence_beside_a_stall_pages_and_evicts_after_two_minutes() -> None:
     silent = {"m1": (12.0, ())}
     rule = TelemetryRule(Scripted([silent] * 200, {"m1": 30.0}, "absence"))
     tiers = {n: rule.observe(Observation(float(n), row)).suspects[0].tier for n, row in enumerate(rows_of(window(200)))}
-    assert [n for n, tier in tiers.items() if tier == "page"] == list(range(150))
-    assert {tier for n, tier in tiers.items() if n >= 150} == {"evict"}
+    assert [n for n, tier in tiers.items() if tier == "page"] == list(range(151))
+    assert {tier for n, tier in tiers.items() if n > 150} == {"evict"}
 
 
 def test_below_the_threshold_nobody_is_suspected() -> None:

@@ -159,7 +159,8 @@ class Convicting(Stage):
         score_M, since_M = self.score.score_M, self.score.since_M
         lasting_s, group_s = config.slower * config.lasting_s, config.slower * config.group_least_s
         persistent_x = np.flatnonzero(self.persistence.persistence_s_M >= lasting_s)
-        group_x = np.flatnonzero(self.groups.grouped_s_M >= group_s)
+        grouped_M = self.groups.grouped_s_M >= group_s
+        group_x = np.flatnonzero(grouped_M if row.given_M is None else grouped_M & ~row.given_M)
         for x, age_s in ((persistent_x, lasting_s), (group_x, group_s), (row.recurring_x, 0.0)):
             score_M[x] = np.maximum(score_M[x], _N.convicted * patience_s)
             since_M[x] = np.where(np.isnan(since_M[x]), row.time_s - age_s, since_M[x])

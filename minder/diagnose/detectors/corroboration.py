@@ -9,7 +9,7 @@ from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.traits import trait_of
 from minder.model.evidence import Evidence, Scores
 
-__all__ = ["CorroborationNumbers", "families_of", "is_corroborated"]
+__all__ = ["CorroborationNumbers", "corroborated", "families_of", "is_corroborated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ def is_corroborated(scores: Scores, m: int) -> bool:
         return scores.time_s - since_s >= _N.lost_s and not scores.quiet and since_s >= scores.in_time_s[0]
     families = families_of([item for item in scores.evidence.get(machine, ()) if not _does_more(item)])
     return len(families) >= 2 and not families <= _BROUGHT and since_s <= scores.in_time_s[1]
+
+
+def corroborated(scores: Scores) -> frozenset[str]:
+    """The machines of which `is_corroborated` holds."""
+    return frozenset(machine for machine in scores.evidence if is_corroborated(scores, scores.machines.index(machine)))
 
 
 def families_of(evidence: Sequence[Evidence]) -> frozenset[str]:

@@ -84,7 +84,7 @@ OPTIONAL: tuple[type[Stage], ...] = (
     BaselineReset, LargeClockOffsets, Clocks, Standstill, Contradiction, Changed, Onset, Absence, FirstMover, Minutes, CauseGroups,
     Recurrence, Coupling, RestartGrace, SkewCorrection, Persistence, Convicting,
 )  # fmt: skip
-_VERSION = 8
+_VERSION = 9
 
 
 class DefaultDetector:

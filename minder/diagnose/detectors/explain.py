@@ -105,7 +105,7 @@ class Explaining(Stage):
         unjudged = self.coupling.not_aligned(machines) | self.contradiction.not_judged(machines, row.traits.metrics)
         return Scores(
             row.time_s, machines, row.ranked_M, self.config.patience_s, evidence, since, cause, quiet, in_time_s,
-            group if len(group) > 1 else (), unjudged, off,
+            group if len(group) > 1 else (), unjudged, off, self.phases.is_slowed(row.time_s, status.interval_s),
         )  # fmt: skip
 
     def _metrics(self, row: Row, place: int, since_s: float) -> tuple[Evidence, ...]:
@@ -114,12 +114,13 @@ class Explaining(Stage):
         weight_K = row.outliers.counted_KX[:, place] * row.traits.weight_K1[:, 0]
         far_K = np.abs(row.outliers.z_KX[:, place])
         least_second = _N.least if row.phase.effect >= _PHASES.felt else _OUTLIERS.plain
+        no_second = row.phase.grace or (row.works_on_M is not None and bool(row.works_on_M[m]))
         found: dict[str, Evidence] = {}
         for k in np.lexsort((-far_K, -weight_K)).tolist():
             if weight_K[k] <= _N.least or len(found) == _N.most:
                 break
-            if found and (row.phase.grace or row.outliers.stayed_KX[k, place] or weight_K[k] < least_second):
-                continue  # no second witness: all come back, or its peers moved, or nothing is slowed and it hardly differs
+            if found and (no_second or row.outliers.stayed_KX[k, place] or weight_K[k] < least_second):
+                continue  # no second witness: all come back, its host works, its peers moved, or it hardly differs and nothing is slowed
             metric = row.traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
             if metric in found:
                 continue

@@ -56,6 +56,8 @@ class PhasesNumbers:
     at_rest: float
     felt: float
     plainly_felt: float
+    lately_s: float
+    lately_intervals: float
     hiccup_s: float
     sustained_s: float
     picked_up_intervals: float
@@ -112,6 +114,7 @@ class PhaseState(State):
     idle_since_s: float = np.nan
     grace_until_s: float = -np.inf
     effect_since_s: float = np.nan
+    felt_s: float = -np.inf  # when the training was last seen to be slower than usual, or to stand
     stood_s: float = -np.inf  # when the training last stood
     stands_since_s: float = np.nan  # when it came to stand that time
     ran_s: float = np.inf  # for how long it has run since, rests left out
@@ -154,6 +157,8 @@ class Phases(Stage):
             self.state.effect_since_s = np.nan
         elif isnan(self.state.effect_since_s):
             self.state.effect_since_s = time_s
+        if effect >= _N.felt:
+            self.state.felt_s = time_s
         phase = Phase(moving, idle, idle_s, grace, effect, self.state.effect_since_s, shift_K, picks_up=picks_up, harm=harm)
         phase.arrived, phase.since_move_s = moving and not moves, time_s - self.state.moving_since_s
         stopped_K = watched_K & (shift_K < _N.stood)
@@ -184,6 +189,10 @@ class Phases(Stage):
             return inf
         began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
         return max(began_s, default=inf) + _N.after_s + _N.after_intervals * interval_s
+
+    def is_slowed(self, time_s: float, interval_s: float) -> bool:
+        """Whether the training is slower than usual, or stands, or did so a moment ago: a slow job's level hovers about what is felt."""
+        return time_s - self.state.felt_s <= max(_N.lately_s, _N.lately_intervals * interval_s)
 
     def risen_congestion_K(self, traits: TraitTable, phase: Phase) -> np.ndarray:
         """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute,

@@ -6,7 +6,9 @@ or is still silent, and has changed nothing by itself: it stood when all stood. 
 five where its host is seen to move data as no other does.
 
 One machine may also write for all while the others go straight into the barrier and spin: no rest of all comes first. A host that hangs
-moves nothing. So who rests while its host moves several times what it does in work, and what the others' hosts do, is given those minutes.
+moves nothing. So who rests while its host moves what it does in work, or more, and several times what the others' hosts do, by TCP or
+between GPUs and host, is given those minutes. One whose processor only is busier than in work may write, compute or be caught in its own
+program: it is a page. Either is given twice as long as it has taken before, where it worked again by itself: that is the job's habit.
 K activity metrics, M machines.
 """
 
@@ -43,6 +45,9 @@ class RestartGraceNumbers:
     writes_s: float
     moves_s: float
     busier: float
+    busy: float
+    fallen: float
+    habit: float
     seen_s: float
     seen_intervals: float
     echo_s: float
@@ -74,9 +79,11 @@ class RestartGraceState(State):
     idled: float = 0.0  # 1: in that rest the common level was that of idle GPUs
     all_left_s: float = np.nan  # when most had left that rest
     at_most_s: float = 0.0  # for how long after that who rests on is given time
-    writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host moves data
-    wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to
+    writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host works
+    wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to work for it
+    moved_M: np.ndarray = per("M", -np.inf)  # when it was last seen to move data
     wrote_s_M: np.ndarray = per("M")  # for how long, in seconds
+    habit_s_M: np.ndarray = per("M")  # for how long at most, where it worked again by itself
 
 
 class RestartGrace(Stage):
@@ -88,7 +95,10 @@ class RestartGrace(Stage):
     state: RestartGraceState
 
     def update(self, row: Row) -> None:
-        row.strength.support_M[self.in_grace_M(row.traits, row.scaled_KM, row.status, row.phase, row.time_s)] = 0.0
+        self.works_on_M: np.ndarray | None = None
+        row.given_M = self.in_grace_M(row.traits, row.scaled_KM, row.status, row.phase, row.time_s)
+        row.works_on_M = self.works_on_M
+        row.strength.support_M[row.given_M] = 0.0
 
     def in_grace_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray:
         """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
@@ -124,9 +134,8 @@ class RestartGrace(Stage):
             if not reported_M.any():
                 return None  # nothing is known, and nothing forgotten
             self.state.all_left_s = time_s
-        at_most_M = np.where(self._moves_M(traits, scaled_KM), max(_N.moves_s, self.state.at_most_s), self.state.at_most_s)
-        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~reported_M) & (~status.silent_M | (at_most_M > _N.writes_s))
-        on_M &= time_s - self.state.all_left_s <= at_most_M
+        on_M = (self.state.rests_on_M > 0.0) & (rests_M | ~reported_M) & (~status.silent_M | (self.state.at_most_s > _N.writes_s))
+        on_M &= time_s - self.state.all_left_s <= self.state.at_most_s
         if not on_M.any():
             self.state.forget(*_RESTED)
             return None
@@ -134,39 +143,52 @@ class RestartGrace(Stage):
         was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * status.interval_s)
         return np.asarray(on_M & ~was_odd_M)
 
-    def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
-        """Mask (M,) of hosts that move as much as is usual, and ten times what the others move now: they write or load for the job."""
-        k = traits.host_traffic
-        if k is None:
-            return np.zeros(scaled_KM.shape[1], dtype=bool)
-        with np.errstate(invalid="ignore"):
-            usual_M = scaled_KM[k] > self.phases.state.common_K[k] - traits.reach_K1[k, 0]
-            return np.asarray(usual_M & (scaled_KM[k] - median_known(scaled_KM[k]) > _TRAITS.unit))
-
     def _writes_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
-        """Who rests while its host moves data as no other does, and as it never does in work."""
-        k = traits.host_traffic
-        if k is None:
-            return None
+        """Who rests while its host works as no other does: for so long that data is moved, or twice as long as it has taken before."""
         state, seen_s = self.state, max(_N.seen_s, _N.seen_intervals * status.interval_s)
-        own_M = self.phases.state.common_K[k] + self.baseline.baseline_KM[k]
-        with np.errstate(invalid="ignore"):
-            moves_M = (scaled_KM[k] - own_M > _N.busier) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
-        if not moves_M.any() and time_s - state.wrote_M.max(initial=-np.inf) > max(seen_s, _N.echo_s):
+        busy_M, fallen_M = self._processor_M(traits)
+        moves_M = self._moves_M(traits, scaled_KM) & ~fallen_M
+        works_M = moves_M | busy_M
+        if not works_M.any() and time_s - state.wrote_M.max(initial=-np.inf) > max(seen_s, _N.echo_s):
             state.writes_since_M.fill(np.nan)
             return None
         with np.errstate(invalid="ignore"):
             rests_M = ~status.silent_M & (self.phases.rest_M(traits, scaled_KM) > _N.half)
-        moves_M &= rests_M
-        moves_M &= np.count_nonzero(moves_M) <= max(1.0, _N.few * len(moves_M))  # many at once write a checkpoint of all
-        state.wrote_M = np.where(moves_M, time_s, state.wrote_M)
+        works_M &= rests_M
+        works_M &= np.count_nonzero(works_M) <= max(1.0, _N.few * len(works_M))  # many at once write a checkpoint of all
+        state.wrote_M = np.where(works_M, time_s, state.wrote_M)
+        state.moved_M = np.where(works_M & moves_M, time_s, state.moved_M)
         ago_M = time_s - state.wrote_M
         writes_M = rests_M & (ago_M <= seen_s)
-        state.writes_since_M = np.where(writes_M, np.fmin(state.writes_since_M, time_s), np.nan)
-        state.wrote_s_M = np.where(writes_M, time_s - state.writes_since_M, state.wrote_s_M)
+        ends_M = (state.writes_since_M == state.writes_since_M) & ~rests_M & ~status.silent_M & (not phase.idle)
+        state.habit_s_M = np.where(ends_M, np.maximum(state.habit_s_M, state.wrote_s_M), state.habit_s_M)
+        state.writes_since_M = np.where(writes_M & (not phase.idle), np.fmin(state.writes_since_M, time_s), np.nan)
+        state.wrote_s_M = np.where(writes_M, np.nan_to_num(time_s - state.writes_since_M), state.wrote_s_M)
         # When it works again, what is smoothed of its rest is left for a while.
         over_M = ~rests_M & (ago_M <= _N.echo_s) & (state.wrote_s_M >= seen_s)
-        return np.asarray(over_M | (writes_M & (state.wrote_s_M <= _N.moves_s)))
+        at_most_M = np.maximum(np.where(time_s - state.moved_M <= seen_s, _N.moves_s, 0.0), _N.habit * state.habit_s_M)
+        self.works_on_M = writes_M
+        return np.asarray(over_M | (writes_M & (state.wrote_s_M <= at_most_M)))
+
+    def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
+        """Mask (M,) of hosts that move several times what the others move now, and as much as is usual in work, or several times that."""
+        moves_M = np.zeros(scaled_KM.shape[1], dtype=bool)
+        for k in traits.host_traffic:
+            own_M = self.phases.state.common_K[k] + self.baseline.baseline_KM[k]
+            with np.errstate(invalid="ignore"):
+                moves_M |= (scaled_KM[k] > own_M - traits.reach_K1[k, 0]) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
+        return moves_M
+
+    def _processor_M(self, traits: TraitTable) -> tuple[np.ndarray, np.ndarray]:
+        """Masks (M,) of hosts whose processor is busier than in work, and more so than the others'; and of those where it is far less busy:
+        what moves there is no work of the host."""
+        k = traits.processor
+        if k is None:
+            return np.zeros(self.state.wrote_M.shape, dtype=bool), np.zeros(self.state.wrote_M.shape, dtype=bool)
+        more_M = self.baseline.all_quick.smooth_KM[k]
+        own_M = more_M + self.phases.state.shift_K[k]
+        with np.errstate(invalid="ignore"):
+            return (more_M > _N.busy) & (own_M > _N.busy), np.minimum(more_M, own_M) < -_N.fallen
 
     def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""

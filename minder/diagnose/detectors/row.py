@@ -43,6 +43,7 @@ class Row:
 
     deviating_KM: index into `devices` of each machine's farthest device, -1 for none. calm: no machine is odd or was, so that no score
     changes. skewed_M: whose oddness came from a clock that is off. apart_M: who stands apart in a cause of slowness, where that was asked.
+    given_M: who is given time to come back. works_on_M: whose GPUs rest while the host works; None: no machine's.
     """
 
     layout: Layout
@@ -65,6 +66,8 @@ class Row:
     afterwards_X: np.ndarray | None = None
     strength: Strength = field(init=False)
     apart_M: np.ndarray | None = None
+    given_M: np.ndarray | None = None
+    works_on_M: np.ndarray | None = None
     recurring_x: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     calm: bool = False
     skewed_M: np.ndarray | None = None

@@ -49,7 +49,8 @@ FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "the
 REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
 
 _OF_GPUS = ("gpu_", "nvlink_", "pcie_")  # what the GPUs' exporter reads, by the beginnings of its names
-_OF_HOSTS = "tcp_throughput_bytes_per_second"  # checkpoints and data, where they do not go the network's way
+# checkpoints and data, where they do not go the network's way: to or from the host, or its GPUs
+_OF_HOSTS = ("tcp_throughput_bytes_per_second", "pcie_bandwidth_bytes_per_second")
 _PROCESSOR = "cpu_usage_ratio"
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
@@ -145,7 +146,8 @@ class TraitTable:
         self.doing = self._doing()
         profiled_K = np.array([t.family == "activity" and t.activity for t in traits], dtype=bool) | (self.carries_K & ~self._between())
         self.sources = (profiled_K, self.carries_K)  # what is read at one place: profiling fields, and the counters of links
-        self.between, self.host_traffic = self.place.get(_BETWEEN), self.place.get(_OF_HOSTS)
+        self.between, self.processor = self.place.get(_BETWEEN), self.place.get(_PROCESSOR)
+        self.host_traffic = [self.place[name] for name in _OF_HOSTS if name in self.place]
         self.exporters = self._exporters()
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
         most_K1 = self._column([_N.absurd * m.high if m is not None else np.inf for m in bounds])

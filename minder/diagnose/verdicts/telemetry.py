@@ -1,9 +1,10 @@
 """From the detector's scores to a suspect: which machine, how surely, and what should be done about it.
 
 A score over the threshold already means: different from its peers and from itself, for long enough, distinct from the second. The tier
-adds what it may cost to be wrong: `evict` needs two independent families of metrics, not all of them of what neighbours bring about, or
-two minutes of silence that the peers' stall confirms (a scrape that was lost for a minute may fall into a pause of all); anything less
-pages.
+adds what it may cost to be wrong. `evict` needs two independent families of metrics, not all of them of what neighbours bring about, and
+in two rows in a row where one of them was paged for before; or two minutes of silence that the peers' stall confirms (a scrape that was
+lost for a minute may fall into a pause of all). And it needs a training that is slowed, by the job's mode or by what the detector says of
+it: one that works as fast as ever loses nothing while a person looks, and an eviction would stop it. Anything less pages.
 
 **Confidence.** Of the verdicts with 0.9, about nine in ten should be right. What distinguishes right verdicts from wrong ones, on families
 of worlds that take turns in being left out, is little: whether the plainest sign is of the network, where one machine's trouble is soon its
@@ -32,7 +33,7 @@ from typing import Literal
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.detectors.corroboration import is_corroborated
+from minder.diagnose.detectors.corroboration import corroborated
 from minder.diagnose.detectors.traits import trait_of
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.ingest.windows import keep_machines, rows_of
@@ -43,6 +44,8 @@ from minder.model.telemetry import Window
 
 __all__ = ["ODDS", "GatedRule", "Odds", "PhasedRule", "TelemetryRule", "calibrated", "is_of_network", "log_odds"]
 
+_HELD_UP = ("slow", "stalled")
+_AS_EVER = "the training works as fast as ever: no eviction"
 _HOLD = 0.3  # share of the threshold above which an accused machine stays accused
 _PAIR = 2  # machines: none of them is in a majority
 _AS_ODD = 0.7  # share of the accused's score
@@ -64,6 +67,8 @@ class TelemetryRule:
         self._detector = detector
         self._accused: frozenset[str] = frozenset()
         self._waiting: deque[Window] = deque()
+        self._held_up = False  # by the job's mode
+        self._corroborated: frozenset[str] = frozenset()  # in the row before
         self._heard_s = math.nan  # when any machine's sample last came
         self.scores: Scores | None = None  # of the newest row, for displays
 
@@ -72,6 +77,7 @@ class TelemetryRule:
         if window is not None and len(window.times_T):
             if observation.job is not None:
                 window = keep_machines(window, observation.job.machines)
+            self._held_up = observation.mode is not None and observation.mode.likeliest in _HELD_UP
             self._waiting.extend(rows_of(window))
             if window.present_TM.any():
                 self._heard_s = observation.now_s
@@ -92,7 +98,7 @@ class TelemetryRule:
         suspects: list[Suspect] = []
         for scores in self._detector.score(row):
             self.scores = scores
-            suspects = self._suspects(scores)
+            suspects, self._corroborated = self._suspects(scores), corroborated(scores)
         self._accused = frozenset(name for suspect in suspects for name in suspect.machines)
         self._detector.learn(row, self._accused)
         return suspects
@@ -102,7 +108,14 @@ class TelemetryRule:
         if not over:
             return []
         leader = _leader(scores, over)
-        return [_suspect(scores, leader, self.name)]
+        slowed = self._held_up or scores.slowed is not False
+        return [_suspect(scores, leader, self.name, (self._is_sure(scores, scores.machines[leader]), slowed))]
+
+    def _is_sure(self, scores: Scores, machine: str) -> bool:
+        """Whether two families testify. What the newest sample alone adds to a page is chance: of many gauges one meets a machine between
+        two of its kernels in any row. So a page becomes an eviction by two rows in a row."""
+        lasts = machine in self._corroborated or machine not in self._accused
+        return lasts and machine in corroborated(scores)
 
     def _stands(self, scores: Scores, m: int) -> bool:
         return bool(scores.score_M[m] >= scores.threshold or scores.machines[m] in self._accused)
@@ -116,8 +129,9 @@ def _leader(scores: Scores, over: Sequence[int]) -> int:
     return first if since[strongest] - since[first] > 2.0 else strongest
 
 
-def _suspect(scores: Scores, m: int, source: str) -> Suspect:
-    """The machine, or the few that were hit within seconds of each other, the first to turn odd first."""
+def _suspect(scores: Scores, m: int, source: str, evicts: tuple[bool, bool]) -> Suspect:
+    """The machine, or the few that were hit within seconds of each other, the first to turn odd first. evicts: whether a second witness
+    is sure, and whether the training is slowed, or that is not known."""
     machine = scores.machines[m]
     cause: Cause = scores.cause.get(machine, "unknown")
     together = [scores.machines.index(name) for name in scores.group if name != machine] if machine in scores.group else []
@@ -136,7 +150,10 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     )
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
     odds = log_odds(bool(evidence) and is_of_network(evidence[0].metric), is_group, len(together))
-    tier: Tier = "evict" if is_corroborated(scores, m) and not is_group else "page"
+    sure, slowed = evicts
+    tier: Tier = "evict" if sure and not is_group else "page"
+    if tier == "evict" and not slowed:
+        tier, against = "page", (*against, Evidence("telemetry", None, _AS_EVER, since_s=scores.time_s))
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     alone: Tier | None = None
     if len(scores.machines) == _PAIR:
