@@ -5,8 +5,8 @@ it computes and sends has ended, while the others' common level goes on as ever,
 others have behind them, or before them. Its evidence is held back for as long as a clock may be off, also while it comes back; it is not
 dropped, and what ends unfelt is forgotten. What began with a stop of all was felt: who does not come back from it holds the others up,
 unless these work as ever all the same: then it is early. Who worked on while all stood is late: it will show for as long that it stands. A
-cause of slowness (errors, congestion, a link's width) is a witness, but not what comes with standing, a lower clock rate or less
-congestion, nor what the machine has worked with for a minute.
+cause of slowness (errors, congestion, a link's width) is a witness, but not what comes with standing, a lower clock rate, less congestion
+or memory that is let go, nor what the machine has worked with for a minute.
 Where it is not known both what the others compute and what they send nothing is held back.
 K metrics, M machines.
 """
@@ -81,7 +81,7 @@ class Coupling(Stage):
     def update(self, row: Row) -> None:
         traits, x = row.traits, row.outliers.machines_X
         witness_M = np.zeros(len(row.status.silence_M), dtype=bool)
-        causes_KX = traits.causes_K1 & ~traits.falls_K1 & (~traits.congestion_K[:, None] | (row.outliers.z_KX > 0.0))
+        causes_KX = traits.causes_K1 & ~traits.falls_K1 & (~traits.ends_K[:, None] | (row.outliers.z_KX > 0.0))
         witness_M[x] = (causes_KX & (row.outliers.counted_KX > _N.witness)).any(axis=0)
         row.strength.held_M = self.held_M(traits, row.phase, row.status, witness_M)
 

@@ -52,6 +52,7 @@ _OF_GPUS = ("gpu_", "nvlink_", "pcie_")  # what the GPUs' exporter reads, by the
 # checkpoints and data, where they do not go the network's way: to or from the host, or its GPUs
 _OF_HOSTS = ("tcp_throughput_bytes_per_second", "pcie_bandwidth_bytes_per_second")
 _PROCESSOR = "cpu_usage_ratio"
+_MEMORY = "gpu_memory_used_ratio"
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
 CAUSING = ("power", "congestion", "hardware")  # but for what a machine does: a clock rate, error and congestion counters, a link's width
 
@@ -126,6 +127,8 @@ class TraitTable:
             dtype=bool,
         ).reshape(-1, 1)
         self.congestion_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
+        # what falls, too, where a machine stands: it sends nothing, and a process that has ended holds no memory
+        self.ends_K = self.congestion_K | np.array([name.startswith(_MEMORY) for name in metrics], dtype=bool)
         self.hosts_K = np.array([name in (*KEPT, _PROCESSOR) for name in metrics], dtype=bool)
         self.rises_K = self.congestion_K | self.bits_K | self.hosts_K  # of causes of slowness: more of it is worse, of the others less
         self.errs_K = np.array([name.startswith("link_errors") for name in metrics], dtype=bool)
