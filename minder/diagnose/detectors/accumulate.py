@@ -160,7 +160,9 @@ class Convicting(Stage):
         lasting_s, group_s = config.slower * config.lasting_s, config.slower * config.group_least_s
         persistent_x = np.flatnonzero(self.persistence.persistence_s_M >= lasting_s)
         grouped_M = self.groups.grouped_s_M >= group_s
-        group_x = np.flatnonzero(grouped_M if row.given_M is None else grouped_M & ~row.given_M)
+        if row.given_M is not None and grouped_M.any():  # that it rests says nothing yet; what is full does
+            grouped_M &= ~row.given_M | np.isin(self.groups.grouped_k_M, np.flatnonzero(~row.traits.does_K1[:, 0]))
+        group_x = np.flatnonzero(grouped_M)
         for x, age_s in ((persistent_x, lasting_s), (group_x, group_s), (row.recurring_x, 0.0)):
             score_M[x] = np.maximum(score_M[x], _N.convicted * patience_s)
             since_M[x] = np.where(np.isnan(since_M[x]), row.time_s - age_s, since_M[x])

@@ -7,8 +7,9 @@ five where its host is seen to move data as no other does.
 
 One machine may also write for all while the others go straight into the barrier and spin: no rest of all comes first. A host that hangs
 moves nothing. So who rests while its host moves what it does in work, or more, and several times what the others' hosts do, by TCP or
-between GPUs and host, is given those minutes. One whose processor only is busier than in work may write, compute or be caught in its own
-program: it is a page. Either is given twice as long as it has taken before, where it worked again by itself: that is the job's habit.
+between GPUs and host, is given a minute, or five where that is plain. One whose processor only is busier than in work may write, compute or
+be caught in its own program: it is a page. Either is given twice as long as it has taken before, where it worked again by itself: that is
+the job's habit.
 K activity metrics, M machines.
 """
 
@@ -81,7 +82,9 @@ class RestartGraceState(State):
     at_most_s: float = 0.0  # for how long after that who rests on is given time
     writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host works
     wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to work for it
-    moved_M: np.ndarray = per("M", -np.inf)  # when it was last seen to move data
+    works_M: np.ndarray = per("M")  # 1: in the row before it rested while its host worked
+    moved_M: np.ndarray = per("M", -np.inf)  # when it was last seen to move as much as in work
+    moved_more_M: np.ndarray = per("M", -np.inf)  # and far more
     wrote_s_M: np.ndarray = per("M")  # for how long, in seconds
     habit_s_M: np.ndarray = per("M")  # for how long at most, where it worked again by itself
 
@@ -144,20 +147,23 @@ class RestartGrace(Stage):
         return np.asarray(on_M & ~was_odd_M)
 
     def _writes_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
-        """Who rests while its host works as no other does: for so long that data is moved, or twice as long as it has taken before."""
+        """Who rests while its host works as no other does: for how long depends on how plainly, and on its habit."""
         state, seen_s = self.state, max(_N.seen_s, _N.seen_intervals * status.interval_s)
         busy_M, fallen_M = self._processor_M(traits)
-        moves_M = self._moves_M(traits, scaled_KM) & ~fallen_M
-        works_M = moves_M | busy_M
-        if not works_M.any() and time_s - state.wrote_M.max(initial=-np.inf) > max(seen_s, _N.echo_s):
+        (moves_M, moves_more_M), before_M = self._moves_M(traits, scaled_KM), state.works_M > 0.0
+        works_M = (moves_M & ~fallen_M) | busy_M
+        if not (works_M.any() or before_M.any()) and time_s - state.wrote_M.max(initial=-np.inf) > max(seen_s, _N.echo_s):
             state.writes_since_M.fill(np.nan)
             return None
         with np.errstate(invalid="ignore"):
             rests_M = ~status.silent_M & (self.phases.rest_M(traits, scaled_KM) > _N.half)
         works_M &= rests_M
         works_M &= np.count_nonzero(works_M) <= max(1.0, _N.few * len(works_M))  # many at once write a checkpoint of all
+        state.works_M = works_M.astype(np.float64)
+        works_M &= before_M | moves_more_M  # as all come to rest, one sample of the last who moves as in work is no sign
         state.wrote_M = np.where(works_M, time_s, state.wrote_M)
-        state.moved_M = np.where(works_M & moves_M, time_s, state.moved_M)
+        for seen_M, shows_M in ((state.moved_M, moves_M), (state.moved_more_M, moves_more_M)):
+            seen_M[works_M & shows_M & ~fallen_M] = time_s
         ago_M = time_s - state.wrote_M
         writes_M = rests_M & (ago_M <= seen_s)
         ends_M = (state.writes_since_M == state.writes_since_M) & ~rests_M & ~status.silent_M & (not phase.idle)
@@ -166,18 +172,23 @@ class RestartGrace(Stage):
         state.wrote_s_M = np.where(writes_M, np.nan_to_num(time_s - state.writes_since_M), state.wrote_s_M)
         # When it works again, what is smoothed of its rest is left for a while.
         over_M = ~rests_M & (ago_M <= _N.echo_s) & (state.wrote_s_M >= seen_s)
-        at_most_M = np.maximum(np.where(time_s - state.moved_M <= seen_s, _N.moves_s, 0.0), _N.habit * state.habit_s_M)
+        at_most_M = _N.habit * state.habit_s_M
+        for seen_M, at_most_s in ((state.moved_M, _N.writes_s), (state.moved_more_M, _N.moves_s)):
+            at_most_M = np.maximum(at_most_M, np.where(time_s - seen_M <= seen_s, at_most_s, 0.0))
         self.works_on_M = writes_M
         return np.asarray(over_M | (writes_M & (state.wrote_s_M <= at_most_M)))
 
-    def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
-        """Mask (M,) of hosts that move several times what the others move now, and as much as is usual in work, or several times that."""
-        moves_M = np.zeros(scaled_KM.shape[1], dtype=bool)
+    def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Masks (M,) of hosts that move as much as in work, and three times what the others move now; and of those that move ten times
+        that, or three times what they do in work."""
+        moves_M, more_M = np.zeros(scaled_KM.shape[1], dtype=bool), np.zeros(scaled_KM.shape[1], dtype=bool)
         for k in traits.host_traffic:
             own_M = self.phases.state.common_K[k] + self.baseline.baseline_KM[k]
             with np.errstate(invalid="ignore"):
-                moves_M |= (scaled_KM[k] > own_M - traits.reach_K1[k, 0]) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
-        return moves_M
+                beyond_M, kept_M = scaled_KM[k] - median_known(scaled_KM[k]), scaled_KM[k] > own_M - traits.reach_K1[k, 0]
+                moves_M |= kept_M & (beyond_M > _N.busier)
+                more_M |= kept_M & ((beyond_M > _TRAITS.unit) | ((scaled_KM[k] - own_M > _N.busier) & (beyond_M > _N.busier)))
+        return moves_M, more_M
 
     def _processor_M(self, traits: TraitTable) -> tuple[np.ndarray, np.ndarray]:
         """Masks (M,) of hosts whose processor is busier than in work, and more so than the others'; and of those where it is far less busy:
