@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_job import AT_REST, INTERVAL_S, WORKS, accused, at, healthy
+from small_job import AT_REST, INTERVAL_S, USUAL, WORKS, accused, at, healthy, watch, with_hosts
 
 BEGAN = 70
 
@@ -59,3 +59,12 @@ def test_who_stands_while_the_job_works_again_did_not_stop_it() -> None:
     for rests in (slice(BEGAN + 3, BEGAN + 5), slice(BEGAN + 16, None)):
         values_TMK[rests][:, others] *= np.array([*spins_K, 1.0, 1.0])
     assert accused(values_TMK) == []
+
+
+def test_who_ends_and_lets_go_of_its_memory_while_the_others_work_on_is_not_named() -> None:
+    """A job ends machine by machine; what is let go comes with standing, and is no witness of its own."""
+    values_TMK = with_hosts(BEGAN + 12, {"gpu_memory_used_ratio": (0.7, 0.003), "cpu_usage_ratio": (0.3, 0.01)})
+    values_TMK[BEGAN:, 2, WORKS] *= AT_REST
+    values_TMK[BEGAN:, 2, len(USUAL) :] *= 0.05
+    names = (*USUAL, "gpu_memory_used_ratio", "cpu_usage_ratio")
+    assert watch(values_TMK, metrics=names)[0] == []

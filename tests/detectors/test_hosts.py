@@ -105,6 +105,15 @@ def test_a_tenant_that_comes_beside_a_cache_that_grows_is_no_leak() -> None:
     assert named(values_TMK) == []
 
 
+def test_memory_that_all_take_up_again_is_no_leak() -> None:
+    """A job loads after a restart; of seven of eight machines a sample is missing, so that only one fills in even steps."""
+    values_TMK = job()
+    filled_T = np.minimum(0.09 * 5.0 / 60.0 * np.arange(ROWS - BEGAN), 0.6)
+    values_TMK[BEGAN:, :, at("memory_usage_ratio")] += filled_T[:, None]
+    values_TMK[BEGAN + 20 : BEGAN + 30, [0, 1, 2, 4, 5, 6, 7], at("memory_usage_ratio")] -= 0.05
+    assert named(values_TMK) == []
+
+
 def test_a_disk_that_is_full_while_the_job_rests_is_paged() -> None:
     values_TMK = job()
     values_TMK[BEGAN:, 3, at("disk_usage_ratio")] = 1.0

@@ -12,8 +12,8 @@ from tests.detectors.judged import judged
 
 METRICS = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second")
 AT_REST = np.array([0.2, 0.1, 0.05])
-TCP = "tcp_throughput_bytes_per_second"
-LEVELS = {"gpu_duty_cycle_ratio": 1.0, METRICS[0]: 600.0, METRICS[1]: 0.6, METRICS[2]: 2e11, TCP: 5e8}
+TCP, PCIE, CPU = "tcp_throughput_bytes_per_second", "pcie_bandwidth_bytes_per_second", "cpu_usage_ratio"
+LEVELS = {"gpu_duty_cycle_ratio": 1.0, METRICS[0]: 600.0, METRICS[1]: 0.6, METRICS[2]: 2e11, TCP: 5e8, PCIE: 7e8, CPU: 0.2}
 MACHINES, ROWS, INTERVAL_S, STOPPED = 5, 320, 5.0, 150  # the job stops in that row
 
 
@@ -144,13 +144,37 @@ def test_who_writes_for_all_is_not_accused_though_no_rest_of_all_came_before(own
     assert accused(*alone(40, own, others), (*SPINNING, TCP)) == []
 
 
+def test_who_moves_between_gpus_and_host_what_it_does_in_work_is_given_a_minute() -> None:
+    assert accused(*alone(10, 1.0, 0.005), (*SPINNING, PCIE)) == []
+    found = accused(*alone(ROWS, 1.0, 0.005), (*SPINNING, PCIE))
+    assert {(verdict.machines, verdict.tier) for verdict in found} == {(("m0",), "page")}
+    assert 60.0 / INTERVAL_S <= row_of(found[0]) <= 120.0 / INTERVAL_S
+
+
+def often(written_TMK: np.ndarray, times: int) -> np.ndarray:
+    """The stop of six rows, again and again, every minute."""
+    found_TMK, stop = written_TMK.copy(), slice(STOPPED, STOPPED + 12)
+    for row in range(STOPPED, STOPPED + 12 * times, 12):
+        found_TMK[row : row + 12] = written_TMK[stop]
+    return found_TMK
+
+
+def test_who_rests_while_its_processor_is_busier_than_in_work_is_paged_once_and_never_evicted() -> None:
+    """It may write, compute, or be caught in its own program; where it works again by itself, that is the job's habit."""
+    factors_TMK, present_TM = alone(6, 1.5)
+    assert [verdict.tier for verdict in accused(factors_TMK, present_TM, (*SPINNING, CPU))] == ["page"]
+    assert [verdict.tier for verdict in accused(often(factors_TMK, 8), present_TM, (*SPINNING, CPU))] == ["page"]
+    assert {verdict.tier for verdict in accused(*alone(ROWS, 1.5), (*SPINNING, CPU))} == {"page"}
+
+
+def test_who_rests_while_its_processor_does_so_too_is_evicted() -> None:
+    assert "evict" in {verdict.tier for verdict in accused(*alone(ROWS, 0.2, 0.9), (*SPINNING, CPU))}
+
+
 def test_who_writes_often_is_given_time_for_each_checkpoint() -> None:
     """Every minute, for eight minutes."""
     factors_TMK, present_TM = alone(6, 20.0)
-    written_TMK, worked_TMK = factors_TMK[STOPPED : STOPPED + 6].copy(), factors_TMK[STOPPED + 6 : STOPPED + 12].copy()
-    for row in range(STOPPED, STOPPED + 96, 12):
-        factors_TMK[row : row + 6], factors_TMK[row + 6 : row + 12] = written_TMK, worked_TMK
-    assert accused(factors_TMK, present_TM, (*SPINNING, TCP)) == []
+    assert accused(often(factors_TMK, 8), present_TM, (*SPINNING, TCP)) == []
 
 
 @pytest.mark.parametrize(("own", "most_s"), [(0.1, 60.0), (1.0, 60.0), (20.0, 360.0)], ids=["stands", "as in work", "writes for good"])

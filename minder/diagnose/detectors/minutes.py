@@ -104,6 +104,7 @@ class Minutes(Stage):
         full_ML = self.state.memory_ML[:, :-1]
         with np.errstate(invalid="ignore"):
             step_ML = np.diff(full_ML, axis=1)
+            step_ML = step_ML - Ordered(step_ML.T).median_K()  # what all take up, as after a restart, none leaks
             pace_M = np.minimum(step_ML.mean(axis=1), np.median(step_ML, axis=1))  # a single jump is no leak
             minute = 60.0 / max(_N.mean_s, float(self.state.began_L[-1] - self.state.began_L[-2]))
             found_M = (pace_M * minute > _N.leaks) & (full_ML[:, -1] + pace_M * minute * _N.full_s / 60.0 >= 1.0)
