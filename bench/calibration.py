@@ -93,7 +93,7 @@ def main() -> None:
     print(f"{found.count} verdicts, {sum(right)} right; expected calibration error {found.error:.3f}, Brier {found.brier:.3f}")
     print(f"as said: {figures([item.said for item in verdicts], right)}")
     snapshots = [
-        (said, ok) for path in arguments.cases for case in json.loads(path.read_text()) for said, ok in case["snapshots"] if said > 0.5
+        (said, ok) for path in arguments.cases for case in json.loads(path.read_text()) for said, ok, _ in case["snapshots"] if said > 0.5
     ]
     if snapshots:
         print(f"{len(snapshots)} snapshots: {figures(*zip(*snapshots, strict=True))}")

@@ -53,7 +53,7 @@ class Case:
     """One recording and what was said of it. verdicts: (seconds after the onset, machine, tier, cause, confidence, metrics). false:
     accusations of machines not at fault, evicted: evictions among them, early: those before anything was wrong, in calm_s seconds (NaN
     where the length is not known). grey: a weak or partial fault, None where the family does not say; several: of more than one machine.
-    snapshots: every two minutes in which a machine is accused, (confidence, whether it is at fault).
+    snapshots: every two minutes in which a machine is accused, (confidence, whether it is at fault, for how many seconds it is accused).
     """
 
     judged: Judged
@@ -68,7 +68,7 @@ class Case:
     calm_s: float
     grey: bool | None = None
     several: bool = False
-    snapshots: tuple[tuple[float, bool], ...] = ()
+    snapshots: tuple[tuple[float, bool, float], ...] = ()
 
 
 class Made(NamedTuple):
@@ -112,14 +112,19 @@ class Followed:
     def __init__(self, rule: Rule, truth: Truth) -> None:
         self._rule, self._truth = rule, truth
         self._next_s = -np.inf
-        self.snapshots: list[tuple[float, bool]] = []
+        self._named: tuple[tuple[str, ...], float] = ((), 0.0)  # who is accused, and since when
+        self.snapshots: list[tuple[float, bool, float]] = []
 
     def observe(self, observation: Observation) -> RuleResult:
         result, now_s = self._rule.observe(observation), observation.now_s
+        machines = result.suspects[0].machines if result.suspects else ()
+        if machines != self._named[0]:
+            self._named = (machines, now_s)
         if now_s >= self._next_s:
             self._next_s = now_s + _SNAPSHOT_S
             right = {*self._truth.machines, self._truth.machine} if now_s >= (self._truth.onset_s or np.inf) else set()
-            self.snapshots += [(suspect.confidence, not right.isdisjoint(suspect.machines)) for suspect in result.suspects[:1]]
+            stands_s = now_s - self._named[1]
+            self.snapshots += [(item.confidence, not right.isdisjoint(item.machines), stands_s) for item in result.suspects[:1]]
         return result
 
 
