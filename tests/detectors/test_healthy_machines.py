@@ -198,3 +198,11 @@ def test_what_was_learned_while_a_machine_did_not_work_is_no_yardstick_once_it_w
     values_TMK[:100, 5, WORKS] *= np.array([0.3, 0.5, 0.2, 0.2])
     values_TMK[150:, :, WORKS] *= 0.7
     assert accused(values_TMK) == []
+
+
+@pytest.mark.parametrize(("silent_s", "corroborated"), [(15.0, False), (125.0, True)])
+def test_two_minutes_of_silence_are_not_what_was_odd_before_it(silent_s: float, corroborated: bool) -> None:
+    """It was odd for three minutes, as one whose clock is early, and then its samples end."""
+    silence = Evidence("telemetry", "m00", "silent", since_s=200.0 - silent_s)
+    scores = Scores(200.0, ("m00", "m01"), np.array([100.0, 0.0]), 90.0, {"m00": (silence,)}, {"m00": 20.0}, {"m00": "absence"})
+    assert is_corroborated(scores, 0) == corroborated

@@ -31,6 +31,8 @@ def is_corroborated(scores: Scores, m: int) -> bool:
     machine = scores.machines[m]
     since_s = scores.since_s.get(machine, scores.time_s)
     if scores.cause.get(machine, "unknown") == "absence":  # an exporter may die in a long evaluation, too
+        said = [item.since_s for item in scores.evidence.get(machine, ()) if item.since_s is not None]
+        since_s = min(said, default=since_s)  # when it fell silent: it may have been odd before
         return scores.time_s - since_s >= _N.lost_s and not scores.quiet and since_s >= scores.in_time_s[0]
     families = families_of([item for item in scores.evidence.get(machine, ()) if not _does_more(item)])
     return len(families) >= 2 and not families <= _BROUGHT and since_s <= scores.in_time_s[1]

@@ -88,7 +88,7 @@ class Explaining(Stage):
             half_silent = row.status.frozen_M[m] or row.status.gone_M[m]
             if row.status.silent_M[m] and not (half_silent and len(families_of(shown)) >= _N.several):
                 what = _FROZEN if row.status.frozen_M[m] else _GONE if row.status.gone_M[m] else _SILENT
-                evidence[name] = _silence(name, since[name], row.status.silence_M[m], what)
+                evidence[name] = _silence(name, row.time_s, float(row.status.silence_M[m]), what)
                 cause[name] = "absence"
             else:
                 spoken = self._returned(row, m, since[name]) or shown or self._shared(row, m, since[name])
@@ -181,9 +181,9 @@ class Explaining(Stage):
         return "stall" if float(own_K[reported_K].min()) < _N.stall else "slowdown"
 
 
-def _silence(machine: str, since_s: float, silence_s: float, what: str) -> tuple[Evidence, ...]:
+def _silence(machine: str, time_s: float, silence_s: float, what: str) -> tuple[Evidence, ...]:
     message = f"{what} for {silence_s:.0f} s while the training of its peers has changed"
-    return (Evidence("telemetry", machine, message, None, None, None, None, since_s),)
+    return (Evidence("telemetry", machine, message, None, None, None, None, time_s - silence_s),)
 
 
 def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:
