@@ -24,8 +24,7 @@ import numpy as np
 from minder.diagnose.detectors.baseline import BaselineState
 from minder.diagnose.detectors.numbers import numbers
 from minder.diagnose.detectors.peers import median_known
-from minder.diagnose.detectors.phases import Phase, Phases, PhasesNumbers
-from minder.diagnose.detectors.presence import RowStatus
+from minder.diagnose.detectors.phases import Phases, PhasesNumbers
 from minder.diagnose.detectors.score import ScoreState
 from minder.diagnose.detectors.stage import Stage
 from minder.diagnose.detectors.state import State, per
@@ -83,8 +82,10 @@ class RestartGraceState(State):
     writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host works
     wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to work for it
     works_M: np.ndarray = per("M")  # 1: in the row before it rested while its host worked
+    shows: float = 0.0  # 1: one of them did
     moved_M: np.ndarray = per("M", -np.inf)  # when it was last seen to move as much as in work
     moved_more_M: np.ndarray = per("M", -np.inf)  # and far more
+    last_wrote_s: float = -np.inf  # when the last of them was
     wrote_s_M: np.ndarray = per("M")  # for how long, in seconds
     habit_s_M: np.ndarray = per("M")  # for how long at most, where it worked again by itself
 
@@ -98,22 +99,17 @@ class RestartGrace(Stage):
     state: RestartGraceState
 
     def update(self, row: Row) -> None:
-        self.works_on_M: np.ndarray | None = None
-        row.given_M = self.in_grace_M(row.traits, row.scaled_KM, row.status, row.phase, row.time_s)
-        row.works_on_M = self.works_on_M
-        row.strength.support_M[row.given_M] = 0.0
-
-    def in_grace_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray:
-        """Mask (M,) of the machines that are still given time to come back. To be asked once per row."""
-        found_M = np.zeros(len(status.silent_M), dtype=bool)
+        found_M = np.zeros(len(row.status.silent_M), dtype=bool)
         for in_grace in (self._not_back_M, self._still_idle_M, self._writes_M):
-            given_M = in_grace(traits, scaled_KM, status, phase, time_s)
+            given_M = in_grace(row)
             if given_M is not None:
                 found_M |= given_M
-        return found_M
+        row.given_M = found_M
+        row.strength.support_M[found_M] = 0.0
 
-    def _still_idle_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
+    def _still_idle_M(self, row: Row) -> np.ndarray | None:
         """Who rests on after a rest of all, as GPUs do whose host still writes or loads, whatever the others do meanwhile."""
+        traits, scaled_KM, status, phase, time_s = row.traits, row.scaled_KM, row.status, row.phase, row.time_s
         since_s = self.state.rest_since_s
         if isnan(since_s) and not (phase.idle or phase.stalled):
             return None
@@ -146,22 +142,24 @@ class RestartGrace(Stage):
         was_odd_M = self.score.since_M < since_s - max(_N.before_s, _N.before_intervals * status.interval_s)
         return np.asarray(on_M & ~was_odd_M)
 
-    def _writes_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
+    def _writes_M(self, row: Row) -> np.ndarray | None:
         """Who rests while its host works as no other does: for how long depends on how plainly, and on its habit."""
+        traits, scaled_KM, status, phase, time_s = row.traits, row.scaled_KM, row.status, row.phase, row.time_s
         state, seen_s = self.state, max(_N.seen_s, _N.seen_intervals * status.interval_s)
+        over = time_s - state.last_wrote_s > max(seen_s, _N.echo_s)
         busy_M, fallen_M = self._processor_M(traits)
         (moves_M, moves_more_M), before_M = self._moves_M(traits, scaled_KM), state.works_M > 0.0
         works_M = (moves_M & ~fallen_M) | busy_M
-        if not (works_M.any() or before_M.any()) and time_s - state.wrote_M.max(initial=-np.inf) > max(seen_s, _N.echo_s):
-            state.writes_since_M.fill(np.nan)
+        if over and not (works_M.any() or state.shows):
             return None
         with np.errstate(invalid="ignore"):
             rests_M = ~status.silent_M & (self.phases.rest_M(traits, scaled_KM) > _N.half)
         works_M &= rests_M
         works_M &= np.count_nonzero(works_M) <= max(1.0, _N.few * len(works_M))  # many at once write a checkpoint of all
-        state.works_M = works_M.astype(np.float64)
+        state.works_M, state.shows = works_M.astype(np.float64), float(works_M.any())
         works_M &= before_M | moves_more_M  # as all come to rest, one sample of the last who moves as in work is no sign
         state.wrote_M = np.where(works_M, time_s, state.wrote_M)
+        state.last_wrote_s = time_s if works_M.any() else state.last_wrote_s
         for seen_M, shows_M in ((state.moved_M, moves_M), (state.moved_more_M, moves_more_M)):
             seen_M[works_M & shows_M & ~fallen_M] = time_s
         ago_M = time_s - state.wrote_M
@@ -175,7 +173,7 @@ class RestartGrace(Stage):
         at_most_M = _N.habit * state.habit_s_M
         for seen_M, at_most_s in ((state.moved_M, _N.writes_s), (state.moved_more_M, _N.moves_s)):
             at_most_M = np.maximum(at_most_M, np.where(time_s - seen_M <= seen_s, at_most_s, 0.0))
-        self.works_on_M = writes_M
+        row.works_on_M = writes_M
         return np.asarray(over_M | (writes_M & (state.wrote_s_M <= at_most_M)))
 
     def _moves_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -201,8 +199,9 @@ class RestartGrace(Stage):
         with np.errstate(invalid="ignore"):
             return (more_M > _N.busy) & (own_M > _N.busy), np.minimum(more_M, own_M) < -_N.fallen
 
-    def _not_back_M(self, traits: TraitTable, scaled_KM: np.ndarray, status: RowStatus, phase: Phase, time_s: float) -> np.ndarray | None:
+    def _not_back_M(self, row: Row) -> np.ndarray | None:
         """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
+        traits, scaled_KM, status, phase, time_s = row.traits, row.scaled_KM, row.status, row.phase, row.time_s
         since_s = self.state.all_stand_since_s
         if isnan(since_s) and not (phase.stalled or phase.idle):
             return None
