@@ -152,8 +152,7 @@ class RestartGrace(Stage):
         works_M = (moves_M & ~fallen_M) | busy_M
         if over and not (works_M.any() or state.shows):
             return None
-        with np.errstate(invalid="ignore"):
-            rests_M = ~status.silent_M & (self.phases.rest_M(traits, scaled_KM) > _N.half)
+        rests_M = ~status.silent_M & self.phases.rests_M(traits, scaled_KM, _N.half)
         works_M &= rests_M
         works_M &= np.count_nonzero(works_M) <= max(1.0, _N.few * len(works_M))  # many at once write a checkpoint of all
         state.works_M, state.shows = works_M.astype(np.float64), float(works_M.any())
