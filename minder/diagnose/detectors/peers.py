@@ -43,15 +43,16 @@ class Ordered:
     """
 
     def __init__(self, values_KM: np.ndarray, whole: bool = False) -> None:
-        """whole: known to have no gaps."""
+        """whole: known that no metric is missing of some machines only."""
         self.values_KM = values_KM
         metrics, machines = values_KM.shape
         self._rows_K = np.arange(metrics)
         self._count_K: np.ndarray | int = machines
-        if machines and not whole and has_gaps(values_KM):
+        self.whole = whole or not machines or not _has_some(values_KM)
+        if not self.whole:
             self._ordered_KM = np.sort(values_KM, axis=1)  # NaN sorts last
             self._count_K = machines - np.isnan(values_KM).sum(axis=1)
-        elif machines:
+        elif machines:  # a metric that no machine has is NaN at every place, too
             middle = (machines - 1) // 2
             self._ordered_KM = np.partition(values_KM, middle, axis=1)
             if machines // 2 > middle:
@@ -94,6 +95,17 @@ def _outside(values_KM: np.ndarray, below_K1: np.ndarray, above_K1: np.ndarray) 
     np.maximum(higher_KM, np.float32(0.0), out=higher_KM)
     distance_KM += higher_KM
     return np.asarray(distance_KM)
+
+
+def _has_some(values_KM: np.ndarray) -> bool:
+    """Whether some machines have no data in a metric that others have: metrics that no machine has are usual, and change no order.
+
+    >>> _has_some(np.array([[1.0, 2.0], [np.nan, np.nan]])), _has_some(np.array([[1.0, 2.0], [np.nan, 1.0]]))
+    (False, True)
+    """
+    largest_K = values_KM.max(axis=1)  # NaN where any value is
+    gaps_K = largest_K != largest_K
+    return bool(gaps_K.any()) and not bool(np.isnan(values_KM[gaps_K]).all())
 
 
 def _at_least_0(place_K: np.ndarray | int) -> np.ndarray | int:

@@ -217,7 +217,8 @@ class Phases(Stage):
                 if phase.effect >= _N.felt:
                     state.stood_for_s += gap_s
             state.ran_s = 0.0 if phase.stalled else state.ran_s + gap_s
-            state.stands_since_K = np.where(stopped_K & (state.ran_s_K > _N.again_s), time_s, state.stands_since_K)
+            if phase.stalled:
+                state.stands_since_K = np.where(stopped_K & (state.ran_s_K > _N.again_s), time_s, state.stands_since_K)
             state.ran_s_K = np.where(stopped_K, 0.0, state.ran_s_K + gap_s)
         if phase.stalled and state.ran_s == 0.0:
             since_s = np.sort(state.stands_since_K[state.ran_s_K == 0.0])
@@ -263,11 +264,10 @@ class Phases(Stage):
         step_K = center_K - fast_K
         size_K = np.abs(step_K)
         usual_K = _known(jitter_K)
-        on_its_way_K = ~(
-            np.abs(center_K - self.state.center_K) <= _N.settled * size_K
-        )  # after a large step the fast level lags for minutes
+        jump_K = watched_K & (size_K > np.maximum(_N.jump_sizes * usual_K, _N.jump))
+        if jump_K.any():  # after a large step the fast level lags for minutes: what has settled is not on its way
+            jump_K &= ~(np.abs(center_K - self.state.center_K) <= _N.settled * size_K)
         self.state.center_K = np.where(np.isnan(center_K), self.state.center_K, center_K) if isnan(center_K.sum()) else center_K
-        jump_K = watched_K & (size_K > np.maximum(_N.jump_sizes * usual_K, _N.jump)) & on_its_way_K
         slow = 1.0 - np.exp(-gap_s / _N.jitter_s)
         bounded_K = np.minimum(size_K, _N.bounded * usual_K)
         followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)
