@@ -125,6 +125,15 @@ def test_silence_beside_a_stall_pages_and_evicts_after_two_minutes() -> None:
     assert {tier for n, tier in tiers.items() if n > 150} == {"evict"}
 
 
+def test_a_suspect_grows_surer_while_it_stands_and_starts_anew_when_it_comes_back() -> None:
+    odd, calm = {"m1": (12.0, BOTH)}, {"m1": (1.0, BOTH)}
+    script = [odd] * 200 + [calm] + [odd]
+    rule = TelemetryRule(Scripted(script))
+    sure = {t: found[0].confidence for t, row in enumerate(rows_of(window(202))) if (found := rule.observe(Observation(0.0, row)).suspects)}
+    assert sure[0] < sure[60] < sure[199]
+    assert sure[201] == sure[0]
+
+
 def test_below_the_threshold_nobody_is_suspected() -> None:
     assert TelemetryRule(Scripted([{"m1": (9.0, BOTH)}])).observe(Observation(0.0, window(1))).suspects == ()
 

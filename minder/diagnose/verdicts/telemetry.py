@@ -10,7 +10,8 @@ it: one that works as fast as ever loses nothing while a person looks, and an ev
 of worlds that take turns in being left out, is little: whether the plainest sign is of the network, where one machine's trouble is soon its
 neighbours', and whether it is a group. How far a score is over its threshold, and how many metrics and families agree, says nothing more.
 Each of these adds to the log odds (ODDS): `python bench/calibration.py CASES.json --fit` prints them, with what they say of families that
-they were not fitted to. Others that turned odd at the same moment take odds away; worlds have too few of them to fit that.
+they were not fitted to. Others that turned odd at the same moment take odds away; worlds have too few of them to fit that. An accusation
+that still stands after minutes is more often right than a new one, and what made it less sure at first says less and less.
 
 **Two machines.** Each is as far from the other, and no majority says which of them is odd. Telemetry alone evicts neither. While the job
 only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names neither.
@@ -66,6 +67,7 @@ class TelemetryRule:
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
         self._accused: frozenset[str] = frozenset()
+        self._accused_s: dict[str, float] = {}  # since when each of them has been
         self._waiting: deque[Window] = deque()
         self._held_up = False  # by the job's mode
         self._corroborated: frozenset[str] = frozenset()  # in the row before
@@ -100,6 +102,7 @@ class TelemetryRule:
             self.scores = scores
             suspects, self._corroborated = self._suspects(scores), corroborated(scores)
         self._accused = frozenset(name for suspect in suspects for name in suspect.machines)
+        self._accused_s = {name: self._accused_s.get(name, float(row.times_T[0])) for name in self._accused}
         self._detector.learn(row, self._accused)
         return suspects
 
@@ -109,7 +112,9 @@ class TelemetryRule:
             return []
         leader = _leader(scores, over)
         slowed = self._held_up or scores.slowed is not False
-        return [_suspect(scores, leader, self.name, (self._is_sure(scores, scores.machines[leader]), slowed))]
+        name = scores.machines[leader]
+        stands_s = scores.time_s - self._accused_s.get(name, scores.time_s)
+        return [_suspect(scores, leader, self.name, (self._is_sure(scores, name), slowed), stands_s)]
 
     def _is_sure(self, scores: Scores, machine: str) -> bool:
         """Whether two families testify. What the newest sample alone adds to a page is chance: of many gauges one meets a machine between
@@ -129,9 +134,9 @@ def _leader(scores: Scores, over: Sequence[int]) -> int:
     return first if since[strongest] - since[first] > 2.0 else strongest
 
 
-def _suspect(scores: Scores, m: int, source: str, evicts: tuple[bool, bool]) -> Suspect:
+def _suspect(scores: Scores, m: int, source: str, evicts: tuple[bool, bool], stands_s: float) -> Suspect:
     """The machine, or the few that were hit within seconds of each other, the first to turn odd first. evicts: whether a second witness
-    is sure, and whether the training is slowed, or that is not known."""
+    is sure, and whether the training is slowed, or that is not known. stands_s: for how long it has been accused."""
     machine = scores.machines[m]
     cause: Cause = scores.cause.get(machine, "unknown")
     together = [scores.machines.index(name) for name in scores.group if name != machine] if machine in scores.group else []
@@ -149,7 +154,7 @@ def _suspect(scores: Scores, m: int, source: str, evicts: tuple[bool, bool]) -> 
         Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
     )
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
-    odds = log_odds(bool(evidence) and is_of_network(evidence[0].metric), is_group, len(together))
+    odds = log_odds(bool(evidence) and is_of_network(evidence[0].metric), is_group, len(together), stands_s)
     sure, slowed = evicts
     tier: Tier = "evict" if sure and not is_group else "page"
     if tier == "evict" and not slowed:
@@ -187,12 +192,15 @@ def _is_group(scores: Scores, members: Sequence[int]) -> bool:
 @dataclass(frozen=True, slots=True)
 class Odds:
     """What each observation adds to the log odds that a verdict is right. network: the plainest sign is traffic, or congestion and errors;
-    group: several are named together; together: for each of two others, at most, that turned odd at the same moment and are not named."""
+    group: several are named together; together: for each of two others, at most, that turned odd at the same moment and are not named.
+    These fade while an accusation stands, with `fades_s`; stands: for each doubling, about, of the minutes for which it has stood."""
 
     base: float = 2.26
     network: float = -1.38
     group: float = 0.94
     together: float = -0.9
+    fades_s: float = 300.0
+    stands: float = 0.2
 
 
 ODDS = Odds()
@@ -200,9 +208,10 @@ _LEAST_SURE, _MOST_SURE = 0.3, 0.99
 _OF_NETWORK = ("fabric", "congestion")
 
 
-def log_odds(network: bool, group: bool, together: int) -> float:
-    """Of a verdict's being right."""
-    return ODDS.base + ODDS.network * network + ODDS.group * group + ODDS.together * min(2, together)
+def log_odds(network: bool, group: bool, together: int, stands_s: float = 0.0) -> float:
+    """Of a verdict's being right. stands_s: for how long it has been accused."""
+    shown = ODDS.network * network + ODDS.group * group + ODDS.together * min(2, together)
+    return ODDS.base + shown * math.exp(-stands_s / ODDS.fades_s) + ODDS.stands * math.log1p(stands_s / 60.0)
 
 
 def is_of_network(metric: str | None) -> bool:
