@@ -5,30 +5,33 @@ one of a machine that is at fault, or of a group with one, after the onset, howe
 calibration error and Brier score, what was said less what was right with a 95 % interval (Wilson, of the share that was right), the Brier
 score of a constant, and the slope of right on the log odds that were said; the same of snapshots every two minutes at which a machine is
 accused with more than 0.5, whose interval is too narrow, since those of one recording are alike. --fit prints the `ODDS` of
-minder/diagnose/verdicts/telemetry.py that these verdicts ask for (logistic regression, scikit-learn's default penalty), and the same
-figures for each family of worlds by odds that were fitted to the other families. Kinds of recording of one family (plain and hard) are
-left out together.
+minder/diagnose/verdicts/telemetry.py that these verdicts ask for (logistic regression, scikit-learn's default penalty; of what an
+accusation gains while it stands the most likely one), and the same figures for each family of worlds by odds that were fitted to the
+other families. Kinds of recording of one family (plain and hard) are left out together.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from default_detector import KINDS
+from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
-from minder.diagnose.verdicts.telemetry import ODDS, is_of_network
+from minder.diagnose.verdicts.telemetry import ODDS, calibrated, is_of_network
 from minder.offline.evaluation.intervals import wilson
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.evaluation.scoring import Judged
 from minder.offline.plots.evaluation import draw_reliability
 from minder.offline.training.learned.measure import reliability_slope
 
+_LEADS = 0.5  # snapshots of less sure accusations are left out
 FITTED = ("network", "group")  # together is set by hand: too few worlds have it
 
 
@@ -68,6 +71,41 @@ def left_out(verdicts: Sequence[First]) -> list[float]:
     return said
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was said of a machine that is accused. odds: without what it has gained since; minutes: log(1 + minutes accused)."""
+
+    family: str
+    said: float
+    right: bool
+    odds: float
+    minutes: float
+
+
+def snapshots_of(paths: Sequence[Path]) -> list[Snapshot]:
+    found = []
+    for case in (case for path in paths for case in json.loads(path.read_text())):
+        kind = case["judged"]["recording"].split(":")[0]
+        for said, right, stands_s in case["snapshots"]:
+            minutes = math.log1p(stands_s / 60.0)
+            if said > _LEADS:
+                found.append(Snapshot(KINDS.get(kind, kind), said, right, math.log(said / (1.0 - said)) - ODDS.stands * minutes, minutes))
+    return found
+
+
+def fit_stands(snapshots: Sequence[Snapshot]) -> float:
+    """What each e-folding of the minutes adds to the log odds."""
+    odds_N, minutes_N = (np.array([getattr(item, name) for item in snapshots]) for name in ("odds", "minutes"))
+    sign_N = np.where([item.right for item in snapshots], -1.0, 1.0)
+    return float(minimize_scalar(lambda stands: np.logaddexp(0.0, sign_N * (odds_N + stands * minutes_N)).sum(), bounds=(0.0, 2.0)).x)
+
+
+def left_out_snapshots(snapshots: Sequence[Snapshot]) -> list[float]:
+    families = sorted({item.family for item in snapshots})
+    gains = {family: fit_stands([item for item in snapshots if item.family != family]) for family in families}
+    return [calibrated(item.odds + gains[item.family] * item.minutes) for item in snapshots]
+
+
 def figures(said: Sequence[float], right: Sequence[bool]) -> str:
     said_N, right_N = np.array(said), np.array(right, dtype=float)
     share = wilson(int(right_N.sum()), len(right_N))
@@ -92,11 +130,9 @@ def main() -> None:
     found = measure_reliability(judged)
     print(f"{found.count} verdicts, {sum(right)} right; expected calibration error {found.error:.3f}, Brier {found.brier:.3f}")
     print(f"as said: {figures([item.said for item in verdicts], right)}")
-    snapshots = [
-        (said, ok) for path in arguments.cases for case in json.loads(path.read_text()) for said, ok, _ in case["snapshots"] if said > 0.5
-    ]
+    snapshots = snapshots_of(arguments.cases)
     if snapshots:
-        print(f"{len(snapshots)} snapshots: {figures(*zip(*snapshots, strict=True))}")
+        print(f"{len(snapshots)} snapshots: {figures([item.said for item in snapshots], [item.right for item in snapshots])}")
     print(f"{'confidence':>12} {'n':>5} {'stated':>6} {'right':>6}   95 % interval")
     for item in found.bins:
         span = f"{item.right.low:.2f} to {item.right.high:.2f}"
@@ -106,6 +142,9 @@ def main() -> None:
         fitted = {"base": float(model.intercept_[0]), **dict(zip(FITTED, map(float, model.coef_[0]), strict=True))}
         print("fitted: " + ", ".join(f"{name} {value:.2f} (now {getattr(ODDS, name):.2f})" for name, value in fitted.items()))
         print(f"by odds of the other families: {figures(left_out(verdicts), right)}")
+        if snapshots:
+            print(f"snapshots: stands {fit_stands(snapshots):.2f} (now {ODDS.stands:.2f})")
+            print(f"by that of the other families: {figures(left_out_snapshots(snapshots), [item.right for item in snapshots])}")
     if arguments.plot is not None:
         arguments.plot.write_bytes(draw_reliability([asdict(item) for item in found.bins], found.error))
 

@@ -14,8 +14,7 @@ def test_confidence_falls_with_company() -> None:
     assert calibrated(log_odds(False, False, 2)) < calibrated(log_odds(False, False, 1)) < calibrated(log_odds(False, False, 0))
 
 
-def test_an_accusation_that_stands_is_surer_and_what_made_it_unsure_fades() -> None:
-    machine, network = ([log_odds(is_network, False, 0, 60.0 * minutes) for minutes in (0, 2, 10, 60)] for is_network in (False, True))
-    assert sorted(machine) == machine
-    assert sorted(network) == network
-    assert machine[0] - network[0] > 1.0 > 0.2 > machine[2] - network[2] > 0.0
+def test_an_accusation_that_stands_is_surer() -> None:
+    for network in (False, True):
+        odds = [log_odds(network, False, 0, 60.0 * minutes) for minutes in (0, 2, 10, 60)]
+        assert sorted(set(odds)) == odds

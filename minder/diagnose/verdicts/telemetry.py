@@ -11,7 +11,7 @@ of worlds that take turns in being left out, is little: whether the plainest sig
 neighbours', and whether it is a group. How far a score is over its threshold, and how many metrics and families agree, says nothing more.
 Each of these adds to the log odds (ODDS): `python bench/calibration.py CASES.json --fit` prints them, with what they say of families that
 they were not fitted to. Others that turned odd at the same moment take odds away; worlds have too few of them to fit that. An accusation
-that still stands after minutes is more often right than a new one, and what made it less sure at first says less and less.
+that still stands after minutes is more often right than a new one.
 
 **Two machines.** Each is as far from the other, and no majority says which of them is odd. Telemetry alone evicts neither. While the job
 only is slow, one that does less may as well be the one that waits for the other: alone it is noted, and names neither.
@@ -193,14 +193,13 @@ def _is_group(scores: Scores, members: Sequence[int]) -> bool:
 class Odds:
     """What each observation adds to the log odds that a verdict is right. network: the plainest sign is traffic, or congestion and errors;
     group: several are named together; together: for each of two others, at most, that turned odd at the same moment and are not named.
-    These fade while an accusation stands, with `fades_s`; stands: for each doubling, about, of the minutes for which it has stood."""
+    stands: for each e-folding of one and the minutes for which it has stood."""
 
-    base: float = 2.26
-    network: float = -1.38
-    group: float = 0.94
+    base: float = 2.07
+    network: float = -1.02
+    group: float = 0.2
     together: float = -0.9
-    fades_s: float = 300.0
-    stands: float = 0.2
+    stands: float = 0.45
 
 
 ODDS = Odds()
@@ -211,7 +210,7 @@ _OF_NETWORK = ("fabric", "congestion")
 def log_odds(network: bool, group: bool, together: int, stands_s: float = 0.0) -> float:
     """Of a verdict's being right. stands_s: for how long it has been accused."""
     shown = ODDS.network * network + ODDS.group * group + ODDS.together * min(2, together)
-    return ODDS.base + shown * math.exp(-stands_s / ODDS.fades_s) + ODDS.stands * math.log1p(stands_s / 60.0)
+    return ODDS.base + shown + ODDS.stands * math.log1p(stands_s / 60.0)
 
 
 def is_of_network(metric: str | None) -> bool:
