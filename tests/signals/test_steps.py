@@ -243,6 +243,7 @@ LABELS = [
     "[default{rank}]:",
     "[node0:{rank}]: ",
     "[pod/llm-{rank}/pytorch] ",
+    '2026-01-05T10:11:12Z {{app="train", pod="llm-{rank}", container="pytorch"}} ',
     "[pod/llm-0/pytorch] [rank{rank}]: ",
     "(pid=7{rank}, ip=10.0.0.4) ",
     "(Worker pid=7{rank}) [repeated 2x across cluster] ",

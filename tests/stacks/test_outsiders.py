@@ -68,6 +68,7 @@ OWNERS = {
     "0: [default{rank}]: ": Writer(local=3, machine="task0"),
     "[pod/llm-worker-0/pytorch] [rank{rank}]: ": Writer(rank=3, machine="llm-worker-0"),
     "[pod/llm-worker-{rank}/pytorch] ": Writer(machine="llm-worker-3"),
+    '2026-01-05T10:11:12Z {{app="llm", pod="llm-worker-{rank}"}} ': Writer(machine="llm-worker-3"),
     "(TrainWorker pid=41{rank}, ip=10.0.0.{rank}) ": Writer(machine="10.0.0.3", pid=413),
     "(pid=41{rank}) ": Writer(pid=413),
     "trainer-{rank}  | ": Writer(machine="trainer-3"),

@@ -16,6 +16,7 @@ _LABEL = re.compile(
       | \[(?:default|trainer|worker|node|local[_-]?rank)[\s_-]?(?P<local>\d+)\]:?
       | \[(?!(?:epoch|step|iter|batch|update|phase|stage|layer)[\w.-]*:)(?P<node>[a-z](?:[\w.-]*[\w-])?\d|\d+(?:\.\d+){3}):(?P<its>\d+)\]:?
       | \[pod/(?P<pod>[\w.-]+)/[\w.-]+\]
+      | \{(?=[^{}]*\b(?:pod|host|hostname|node|node_name|instance)="(?P<loki>[\w.-]+))\w+="[^{}]*"\}
       | \((?:(?P<actor>\w[\w.:]*)\s+)?pid=(?P<pid>\d+)(?:,\s*ip=(?P<ip>[\w.:]+))?\)(?:\s*\[repeated[^\]]*\])?
       | \[(?:[\w.-]+@)?\d+,(?P<mpi>\d+)\]<std(?:out|err|diag)>:
       | \((?:[\w-]+,\s)?rank=(?P<sky>\d+),\s*pid=\d+(?:,\s*ip=[\w.:]+)?\)
@@ -112,7 +113,7 @@ def _writer(parts: dict[str, Any]) -> Writer:
     kind = parts.get("kind") or ""
     if named := re.fullmatch(r"rank[_-]?(\d+)", kind, re.IGNORECASE):
         rank, kind = rank or named[1], ""
-    machine = parts.get("node") or parts.get("pod") or parts.get("ip") or kind or parts.get("host") or ""
+    machine = parts.get("node") or parts.get("pod") or parts.get("loki") or parts.get("ip") or kind or parts.get("host") or ""
     counted = task is not None and rank is None and local is None
     if counted:
         rank = task

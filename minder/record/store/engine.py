@@ -101,7 +101,7 @@ def _check_file(path: Path, create: bool) -> None:
     if path.exists():
         return
     if not create:
-        raise BadInputError(f"no ledger at {path}: name an existing one with --ledger or MINDER_LEDGER")
+        raise BadInputError(f"no ledger at {path}: nothing has run with it yet, or name another with --ledger or MINDER_LEDGER")
     try:
         make_private(path.parent)
         open_private(path, "a").close()  # SQLite gives its other files the mode of this one
