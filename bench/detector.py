@@ -28,7 +28,7 @@ from minder.diagnose.detectors.learned.model import LearnedModel
 from minder.diagnose.detectors.similarity.config import SimilarityConfig
 from minder.diagnose.detectors.similarity.weights import Weights, shapes
 from minder.model.errors import MinderError
-from minder.model.metrics import CATALOGUE
+from minder.model.metrics import CATALOGUE, find_metric
 from minder.model.resources import find_resource
 from minder.model.telemetry import Window
 from minder.record.registry.folder import read_model
@@ -43,7 +43,8 @@ OTHERS = ("minder", "mahalanobis", "ecod", "copod", "iforest", "lof", "knn", "pc
 def make_rows(rows: int, machines: int, seed: int = 0) -> list[Window]:
     """Windows of one row each with lively values in plausible places."""
     rng = np.random.default_rng(seed)
-    level_K = np.array([10.0 ** rng.uniform(-1, 0) if "ratio" in name else 10.0 ** rng.uniform(2, 10) for name in METRICS])
+    drawn_K = [10.0 ** rng.uniform(-1, 0) if "ratio" in name else 10.0 ** rng.uniform(2, 10) for name in METRICS]
+    level_K = np.minimum(drawn_K, [0.5 * find_metric(name).high for name in METRICS])
     names = tuple(f"m{m:05d}" for m in range(machines))
     present_TM = np.ones((1, machines), dtype=bool)
     return [
