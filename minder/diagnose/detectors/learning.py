@@ -71,9 +71,8 @@ class Learning(Stage):
         if not phase.steady or phase.effect > _N.felt:
             return
         barred_M = (self.score.score_M > _SCORE.suspicious * self.config.patience_s) | (self.groups.grouped_s_M > _N.grouped_s)
-        for of_row_M in (row.barred_M, row.given_M, row.works_on_M):
-            if of_row_M is not None:
-                barred_M |= of_row_M
+        if row.barred_M is not None:
+            barred_M |= row.barred_M
         moved_KM = odd_KM >= self.config.relearn_s
         if row.outliers.back_KX is not None:  # what was learned of it was odd
             x = row.outliers.machines_X

@@ -166,7 +166,8 @@ class Recurrence(Stage):
         known = [k for name in SPINNING if (k := traits.place.get(name)) is not None and not np.isnan(self.phases.common_K[k])]
         if not known:
             return -1, None
-        if any(self.phases.center_K[host] - self.phases.common_K[host] > _N.all_write for host in traits.host_traffic):
+        host = traits.tcp
+        if host is not None and self.phases.center_K[host] - self.phases.common_K[host] > _N.all_write:
             self.state.all_rested_s = time_s  # a checkpoint, shorter than a scrape
         k = known[0]
         with np.errstate(invalid="ignore"):

@@ -50,7 +50,8 @@ REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "jo
 
 _OF_GPUS = ("gpu_", "nvlink_", "pcie_")  # what the GPUs' exporter reads, by the beginnings of its names
 # checkpoints and data, where they do not go the network's way: to or from the host, or its GPUs
-_OF_HOSTS = ("tcp_throughput_bytes_per_second", "pcie_bandwidth_bytes_per_second")
+_TCP = "tcp_throughput_bytes_per_second"
+_OF_HOSTS = (_TCP, "pcie_bandwidth_bytes_per_second")
 _PROCESSOR = "cpu_usage_ratio"
 _MEMORY = "gpu_memory_used_ratio"
 _BETWEEN = "rdma_throughput_bytes_per_second"  # between machines: the network's driver counts it
@@ -149,7 +150,7 @@ class TraitTable:
         self.doing = self._doing()
         profiled_K = np.array([t.family == "activity" and t.activity for t in traits], dtype=bool) | (self.carries_K & ~self._between())
         self.sources = (profiled_K, self.carries_K)  # what is read at one place: profiling fields, and the counters of links
-        self.between, self.processor = self.place.get(_BETWEEN), self.place.get(_PROCESSOR)
+        self.between, self.processor, self.tcp = self.place.get(_BETWEEN), self.place.get(_PROCESSOR), self.place.get(_TCP)
         self.host_traffic = [self.place[name] for name in _OF_HOSTS if name in self.place]
         self.exporters = self._exporters()
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
