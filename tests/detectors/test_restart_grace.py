@@ -167,6 +167,14 @@ def test_who_rests_while_its_processor_is_busier_than_in_work_is_paged_once_and_
     assert {verdict.tier for verdict in accused(*alone(ROWS, 1.5), (*SPINNING, CPU))} == {"page"}
 
 
+def test_a_sample_that_is_missing_ends_no_rest() -> None:
+    """Who hangs while its processor is busy would be given twice as long, again and again."""
+    factors_TMK, present_TM = alone(ROWS, 1.5)
+    present_TM[STOPPED + 8 :: 9, 0] = False
+    found = accused(factors_TMK, present_TM, (*SPINNING, CPU))
+    assert found and row_of(found[0]) <= 60.0 / INTERVAL_S
+
+
 def test_who_rests_while_its_processor_does_so_too_is_evicted() -> None:
     assert "evict" in {verdict.tier for verdict in accused(*alone(ROWS, 0.2, 0.9), (*SPINNING, CPU))}
 

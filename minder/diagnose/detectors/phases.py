@@ -347,18 +347,18 @@ class Phases(Stage):
                     break
         return fall_M
 
-    def rests_M(self, traits: TraitTable, scaled_KM: np.ndarray, share: float) -> np.ndarray:
-        """Mask (M,) of the machines of which all of these levels that are known have fallen by more than this share of what they fall in
-        a rest: of one that computes on some gauges may fall."""
-        rests_M, known_M = np.ones(scaled_KM.shape[1], dtype=bool), np.zeros(scaled_KM.shape[1], dtype=bool)
+    def rests_M(self, traits: TraitTable, scaled_KM: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+        """Masks (M,): of whom all of these levels that are known have fallen by more than this share of what they fall in a rest, and of
+        whom one has not; of one that computes on some gauges may fall."""
+        works_M, known_M = np.zeros(scaled_KM.shape[1], dtype=bool), np.zeros(scaled_KM.shape[1], dtype=bool)
         for name, least in zip(_RESTING, _rest_falls(), strict=True):
             k = traits.place.get(name)
             if k is not None and not isnan(self.state.common_K[k]):
                 fall_M = self.state.common_K[k] - scaled_KM[k]
                 with np.errstate(invalid="ignore"):
-                    rests_M &= ~(fall_M <= share * least)
+                    works_M |= fall_M <= share * least
                 known_M |= ~np.isnan(fall_M)
-        return rests_M & known_M
+        return known_M & ~works_M, works_M
 
     def _is_idle(self, traits: TraitTable, center_K: np.ndarray) -> bool:
         """The first of these levels that is known in this row lies far below its usual place."""

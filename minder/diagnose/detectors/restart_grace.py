@@ -149,10 +149,11 @@ class RestartGrace(Stage):
         over = time_s - state.last_wrote_s > max(seen_s, _N.echo_s)
         busy_M, fallen_M = self._processor_M(traits)
         (moves_M, moves_more_M), before_M = self._moves_M(traits, scaled_KM), state.works_M > 0.0
-        works_M = (moves_M & ~fallen_M) | busy_M
+        works_M = (((moves_M & ~fallen_M) | busy_M) & ~self._sends_M(traits, scaled_KM)) | (moves_more_M & ~fallen_M)
         if over and not (works_M.any() or state.shows):
             return None
-        rests_M = ~status.silent_M & self.phases.rests_M(traits, scaled_KM, _N.half)
+        rests_M, up_M = self.phases.rests_M(traits, scaled_KM, _N.half)
+        rests_M &= ~status.silent_M
         works_M &= rests_M
         works_M &= np.count_nonzero(works_M) <= max(1.0, _N.few * len(works_M))  # many at once write a checkpoint of all
         state.works_M, state.shows = works_M.astype(np.float64), float(works_M.any())
@@ -163,7 +164,7 @@ class RestartGrace(Stage):
             seen_M[works_M & shows_M & ~fallen_M] = time_s
         ago_M = time_s - state.wrote_M
         writes_M = rests_M & (ago_M <= seen_s)
-        ends_M = (state.writes_since_M == state.writes_since_M) & ~rests_M & ~status.silent_M & (not phase.idle)
+        ends_M = (state.writes_since_M == state.writes_since_M) & up_M & ~status.silent_M & (not phase.idle)
         state.habit_s_M = np.where(ends_M, np.maximum(state.habit_s_M, state.wrote_s_M), state.habit_s_M)
         state.writes_since_M = np.where(writes_M & (not phase.idle), np.fmin(state.writes_since_M, time_s), np.nan)
         state.wrote_s_M = np.where(writes_M, np.nan_to_num(time_s - state.writes_since_M), state.wrote_s_M)
@@ -186,6 +187,16 @@ class RestartGrace(Stage):
                 moves_M |= kept_M & (beyond_M > _N.busier)
                 more_M |= kept_M & ((beyond_M > _TRAITS.unit) | ((scaled_KM[k] - own_M > _N.busier) & (beyond_M > _N.busier)))
         return moves_M, more_M
+
+    def _sends_M(self, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
+        """Mask (M,) of machines that send to their peers what they do in work, and several times what these do now: who writes for all
+        sends them nothing."""
+        sends_M = np.zeros(scaled_KM.shape[1], dtype=bool)
+        for k in traits.to_peers:
+            own_M = self.phases.state.common_K[k] + self.baseline.baseline_KM[k]
+            with np.errstate(invalid="ignore"):
+                sends_M |= (scaled_KM[k] > own_M - traits.reach_K1[k, 0]) & (scaled_KM[k] - median_known(scaled_KM[k]) > _N.busier)
+        return sends_M
 
     def _processor_M(self, traits: TraitTable) -> tuple[np.ndarray, np.ndarray]:
         """Masks (M,) of hosts whose processor is busier than in work, and more so than the others'; and of those where it is far less busy:

@@ -151,6 +151,7 @@ class TraitTable:
         profiled_K = np.array([t.family == "activity" and t.activity for t in traits], dtype=bool) | (self.carries_K & ~self._between())
         self.sources = (profiled_K, self.carries_K)  # what is read at one place: profiling fields, and the counters of links
         self.between, self.processor, self.tcp = self.place.get(_BETWEEN), self.place.get(_PROCESSOR), self.place.get(_TCP)
+        self.to_peers = [self.place[name] for name in (_BETWEEN, "nvlink_bandwidth_bytes_per_second") if name in self.place]
         self.host_traffic = [self.place[name] for name in _OF_HOSTS if name in self.place]
         self.exporters = self._exporters()
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
