@@ -82,7 +82,6 @@ class RestartGraceState(State):
     writes_since_M: np.ndarray = per("M", np.nan)  # since when it rests while its host works
     wrote_M: np.ndarray = per("M", -np.inf)  # when its host was last seen to work for it
     works_M: np.ndarray = per("M")  # 1: in the row before it rested while its host worked
-    shows: float = 0.0  # 1: one of them did
     moved_M: np.ndarray = per("M", -np.inf)  # when it was last seen to move as much as in work
     moved_more_M: np.ndarray = per("M", -np.inf)  # and far more
     last_wrote_s: float = -np.inf  # when the last of them was
@@ -150,13 +149,13 @@ class RestartGrace(Stage):
         busy_M, fallen_M = self._processor_M(traits)
         (moves_M, moves_more_M), before_M = self._moves_M(traits, scaled_KM), state.works_M > 0.0
         works_M = (((moves_M & ~fallen_M) | busy_M) & ~self._sends_M(traits, scaled_KM)) | (moves_more_M & ~fallen_M)
-        if over and not (works_M.any() or state.shows):
+        if over and not (works_M.any() or before_M.any()):
             return None
         rests_M, up_M = self.phases.rests_M(traits, scaled_KM, _N.half)
         rests_M &= ~status.silent_M
         works_M &= rests_M
         works_M &= np.count_nonzero(works_M) <= max(1.0, _N.few * len(works_M))  # many at once write a checkpoint of all
-        state.works_M, state.shows = works_M.astype(np.float64), float(works_M.any())
+        state.works_M = works_M.astype(np.float64)
         works_M &= before_M | moves_more_M  # as all come to rest, one sample of the last who moves as in work is no sign
         state.wrote_M = np.where(works_M, time_s, state.wrote_M)
         state.last_wrote_s = time_s if works_M.any() else state.last_wrote_s

@@ -100,13 +100,16 @@ class TelemetryRule:
         suspects: list[Suspect] = []
         for scores in self._detector.score(row):
             self.scores = scores
-            suspects, self._corroborated = self._suspects(scores), corroborated(scores)
+            sure = corroborated(scores)
+            suspects, self._corroborated = self._suspects(scores, sure), sure
         self._accused = frozenset(name for suspect in suspects for name in suspect.machines)
         self._accused_s = {name: self._accused_s.get(name, float(row.times_T[0])) for name in self._accused}
         self._detector.learn(row, self._accused)
         return suspects
 
-    def _suspects(self, scores: Scores) -> list[Suspect]:
+    def _suspects(self, scores: Scores, sure: frozenset[str]) -> list[Suspect]:
+        """sure: of whom two families testify in this row. What the newest sample alone adds to a page is chance: of many gauges one meets a
+        machine between two of its kernels in any row. So a page becomes an eviction by two rows in a row."""
         over = [m for m in np.flatnonzero(scores.score_M >= _HOLD * scores.threshold).tolist() if self._stands(scores, m)]
         if not over:
             return []
@@ -114,13 +117,8 @@ class TelemetryRule:
         slowed = self._held_up or scores.slowed is not False
         name = scores.machines[leader]
         stands_s = scores.time_s - self._accused_s.get(name, scores.time_s)
-        return [_suspect(scores, leader, self.name, (self._is_sure(scores, name), slowed), stands_s)]
-
-    def _is_sure(self, scores: Scores, machine: str) -> bool:
-        """Whether two families testify. What the newest sample alone adds to a page is chance: of many gauges one meets a machine between
-        two of its kernels in any row. So a page becomes an eviction by two rows in a row."""
-        lasts = machine in self._corroborated or machine not in self._accused
-        return lasts and machine in corroborated(scores)
+        lasts = name in self._corroborated or name not in self._accused
+        return [_suspect(scores, leader, self.name, (lasts and name in sure, slowed), stands_s)]
 
     def _stands(self, scores: Scores, m: int) -> bool:
         return bool(scores.score_M[m] >= scores.threshold or scores.machines[m] in self._accused)
